@@ -19,7 +19,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pjrt_bridge.torch_interop.device import chosen, shortcuts, use
+from pjrt_bridge.torch_interop.device import use
+from pjrt_bridge.torch_interop.resident.calls import shortcuts
+from pjrt_bridge.torch_interop.resident.client import chosen
 
 _SIZES = ((64, 32, 4), (256, 64, 8), (512, 128, 8))
 """Width, length, batch."""

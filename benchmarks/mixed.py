@@ -27,7 +27,7 @@ from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import partition
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.report.fallback_reason import FallbackReason
-from pjrt_bridge.runtime.transfers import putting
+from pjrt_bridge.runtime.buffers import putting
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, MixedGraph, run

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.device import chosen
+from pjrt_bridge.torch_interop.resident.client import chosen
 
 
 def forget_compiled() -> None:

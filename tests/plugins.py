@@ -45,7 +45,7 @@ def cpu_plugin():  # type: ignore[no-untyped-def]
 
 def require_dispatcher() -> None:
     """Skip where the compiled module cannot be; fail where it should be and is not."""
-    from pjrt_bridge.runtime.dispatch import native
+    from pjrt_bridge.runtime import native
 
     if os.environ.get("PJRT_BRIDGE_DISPATCH") == "python":
         pytest.skip("PJRT_BRIDGE_DISPATCH=python", allow_module_level=True)

@@ -11,7 +11,7 @@ from pjrt_bridge import environment
 from pjrt_bridge.errors import VariableError
 from pjrt_bridge.registry import brought, discovery, plugins
 from pjrt_bridge.runtime.compile.compile_cache import compile_cache
-from pjrt_bridge.torch_interop.device.chosen import eager_mode
+from pjrt_bridge.torch_interop.resident.client.chosen import eager_mode
 from pjrt_bridge_cpu import memory
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from functools import cache
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,24 @@ SUITE = Path("conformance/pjrt_bridge_conformance")
 MODULES = find_modules(ROOT, [Path("pjrt_bridge"), SUITE, *PLUGINS])
 CORE = {name: path for name, path in MODULES.items() if name.partition(".")[0] == "pjrt_bridge"}
 GRAPH = import_graph({name: path.read_text() for name, path in MODULES.items()})
+PACKAGES = [name for name, path in MODULES.items() if path.name == "__init__.py"]
+PEERS = {"pjrt_bridge.torch_interop.lowering", "pjrt_bridge_cpu"}
+"""Packages with folders that use each other: families of operators, and kernels with what chooses
+between them.
+"""
+
+
+def imports_between_parts(package: str) -> dict[str, set[str]]:
+    """By folder or module of a package the others that it imports."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    prefix = f"{package}."
+    for name, items in GRAPH.items():
+        if name.startswith(prefix):
+            part = name.removeprefix(prefix).partition(".")[0]
+            others = {item.name for item in items if item.name.startswith(prefix)}
+            found[part] |= {other.removeprefix(prefix).partition(".")[0] for other in others}
+            found[part].discard(part)
+    return found
 
 
 @cache
@@ -92,25 +110,32 @@ def test_no_circles() -> None:
     assert not circles, "\n\n".join(["", *circles])
 
 
-def test_folders_of_torch_interop_have_an_order() -> None:
-    """A graph on its way from the backend to the plugin enters no folder again.
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - PEERS))
+def test_folders_have_an_order(package: str) -> None:
+    """No import leads out of a folder and, through others, into it again."""
+    circles = find_circles_of_folders(package)
+    assert not circles, f"{package}: {circles}"
 
-    `device` is left out: its border is below the compiler, and programs of operators above it.
-    """
-    prefix = "pjrt_bridge.torch_interop."
-    folders: defaultdict[str, set[str]] = defaultdict(set)
-    for name, items in GRAPH.items():
-        for imported in (item.name for item in items):
-            pair = [
-                other.removeprefix(prefix).partition(".")[0]
-                for other in (name, imported)
-                if other.startswith(prefix)
-            ]
-            if len(set(pair)) == 2 and "device" not in pair:
-                folders[pair[0]].add(pair[1])
-    order = list(TopologicalSorter(folders).static_order())
-    on_the_way = ["passes", "placement", "bind", "compiling", "compiler", "backend"]
-    assert [folder for folder in order if folder in on_the_way] == on_the_way
+
+def find_circles_of_folders(package: str) -> str:
+    try:
+        TopologicalSorter(imports_between_parts(package)).prepare()
+    except CycleError as error:
+        return " <- ".join(error.args[1])
+    return ""
+
+
+def test_peers_are_no_more_than_needed() -> None:
+    assert all(find_circles_of_folders(package) for package in PEERS)
+
+
+def test_graphs_pass_folders_in_one_order() -> None:
+    """A graph on its way from the backend to the plugin enters no folder again."""
+    order = list(
+        TopologicalSorter(imports_between_parts("pjrt_bridge.torch_interop")).static_order()
+    )
+    on_the_way = ["compat", "passes", "placement", "bind", "resident", "compiling", "compiler"]
+    assert [part for part in order if part in on_the_way] == on_the_way
 
 
 def test_no_module_is_too_long() -> None:

@@ -15,12 +15,12 @@ import pytest
 
 from pjrt_bridge import native_modules
 from pjrt_bridge.errors import BridgeWarning
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from pjrt_bridge_cpu.aten import _aten
 from tests.plugins import require_dispatcher
 
 ROOT = Path(__file__).parent.parent
-DISPATCH = Path(native.__file__).parent
+DISPATCH = Path(native.__file__).parent / "dispatch"
 ATEN = Path(_aten.__file__).parent / "native"
 FOLDERS = {"_dispatch": DISPATCH, "_aten": ATEN}
 PROJECTS = {"_dispatch": ROOT, "_aten": ROOT / "plugins" / "cpu"}

@@ -72,7 +72,7 @@ HANDLERS = {
         "pjrt_bridge/torch_interop/exporting/torch_xla.py",
     },
     "omp_pause_resource_all": {"pjrt_bridge/torch_interop/bind/threads.py"},
-    "functorch_config": {"pjrt_bridge/torch_interop/compat/autograd.py"},
+    "functorch_config": {"pjrt_bridge/torch_interop/compat/aot/autograd.py"},
     "ctypes.pythonapi.": {
         "pjrt_bridge/runtime/ownership/exit.py",
         "plugins/reference/pjrt_bridge_reference/table.py",

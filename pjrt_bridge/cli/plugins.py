@@ -24,7 +24,7 @@ from pjrt_bridge.cli.console import (
 )
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.registry import PluginInfo
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Plugin

@@ -17,7 +17,7 @@ from pjrt_bridge.wrong_arguments import checked_methods, require_name
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Topology
-    from pjrt_bridge.runtime.objects.accessors import Extensible
+    from pjrt_bridge.runtime.core.accessors import Extensible
 
 
 @checked_methods

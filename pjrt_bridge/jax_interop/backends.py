@@ -15,7 +15,7 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.jax_interop import compat, linear_algebra, tables
 from pjrt_bridge.registry import PluginInfo
 from pjrt_bridge.registry.registry import PluginLike
-from pjrt_bridge.runtime.objects.create_options import check_client_options
+from pjrt_bridge.runtime.core.create_options import check_client_options
 
 SUFFIX = "_pjrt"
 """Behind the name of a plugin whose own name means something else to JAX: `cpu_pjrt`."""

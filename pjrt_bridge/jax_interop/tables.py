@@ -3,7 +3,7 @@
 JAX destroys its objects wherever Python drops them, also while an exception is on its way. A
 function that is Python's (`pjrt_bridge.abi.implement`) would fail then, and JAX ends the process
 when something cannot be destroyed. And JAX knows nothing of the compiler flags without which known
-plugins give wrong results (`pjrt_bridge.runtime.platforms`).
+plugins give wrong results (`pjrt_bridge.runtime.core.platforms`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.functions import FUNCTIONS, SLOT, offset_of
 from pjrt_bridge.abi.values import text
 from pjrt_bridge.errors import BridgeWarning, PjrtBridgeError, RegistrationError
-from pjrt_bridge.runtime import platforms
-from pjrt_bridge.runtime.compile.options import serialize_flags
-from pjrt_bridge.runtime.dispatch import native
-from pjrt_bridge.runtime.platforms import PlatformSpec
+from pjrt_bridge.runtime import native
+from pjrt_bridge.runtime.core import platforms
+from pjrt_bridge.runtime.core.compile_options import serialize_flags
+from pjrt_bridge.runtime.core.platforms import PlatformSpec
 
 _ENDS = tuple(name for name in SLOT if name.endswith("_Destroy"))
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)

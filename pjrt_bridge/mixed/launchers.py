@@ -20,6 +20,7 @@ from pjrt_bridge.mixed.execution import (
 )
 from pjrt_bridge.mixed.pinned import PinnedInputs
 from pjrt_bridge.runtime import Buffer, Event, Executable, ShardedBuffer
+from pjrt_bridge.runtime.buffers import putting
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.holders import held_once
@@ -27,7 +28,6 @@ from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.runtime.objects.sharded import Ends
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import run_deferred
-from pjrt_bridge.runtime.transfers import putting
 
 
 class Launcher(Protocol):

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from pjrt_bridge.mixed.adapter import FrameworkAdapter
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.runtime import Buffer, ClientCore
+from pjrt_bridge.runtime.buffers import putting
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter, PinnedBuffers
-from pjrt_bridge.runtime.transfers import putting
 
 _MAX_MOVES = 8
 """Moves in quick succession after which a value goes in with each call."""

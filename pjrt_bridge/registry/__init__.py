@@ -13,8 +13,8 @@ from pjrt_bridge.registry.hookspecs import hookimpl
 from pjrt_bridge.registry.registry import check_client, client, load, select
 from pjrt_bridge.registry.spec import DeviceFigures, PluginSpec, TopologySpec
 from pjrt_bridge.registry.wheels import wheel_library
+from pjrt_bridge.runtime.core.platforms import PlatformSpec
 from pjrt_bridge.runtime.keyvalue import Processes
-from pjrt_bridge.runtime.platforms import PlatformSpec
 
 __all__ = [
     "Budget",

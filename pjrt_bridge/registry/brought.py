@@ -17,8 +17,8 @@ from pjrt_bridge.registry.discovery import discover
 from pjrt_bridge.registry.hooks import HOOK_FAILURES, reason_of
 from pjrt_bridge.registry.hookspecs import Lowering
 from pjrt_bridge.registry.spec import TopologySpec
-from pjrt_bridge.runtime import platforms
-from pjrt_bridge.runtime.platforms import PlatformSpec
+from pjrt_bridge.runtime.core import platforms
+from pjrt_bridge.runtime.core.platforms import PlatformSpec
 from pjrt_bridge.wrong_arguments import checked
 
 if TYPE_CHECKING:

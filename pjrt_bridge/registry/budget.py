@@ -22,8 +22,8 @@ from pjrt_bridge.registry.ahead import topology as describe
 from pjrt_bridge.registry.brought import topology_spec
 from pjrt_bridge.registry.spec import DeviceFigures
 from pjrt_bridge.runtime import CompiledExecutable, CompileOptions, Topology
+from pjrt_bridge.runtime.core.description import MemoryStats
 from pjrt_bridge.runtime.objects.collectives import Collective, totals
-from pjrt_bridge.runtime.objects.description import MemoryStats
 from pjrt_bridge.stablehlo import ShardedProgram, TensorType
 from pjrt_bridge.stablehlo.cost import Cost, estimate
 from pjrt_bridge.wrong_arguments import checked

@@ -19,7 +19,7 @@ from pjrt_bridge.registry import sources, trial
 from pjrt_bridge.registry.hooks import Hooks
 from pjrt_bridge.registry.sources import BRIDGE_VARIABLE, JAX_VARIABLE, Finding, SourceKind
 from pjrt_bridge.registry.spec import PluginSpec
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 
 
 @dataclass(frozen=True)

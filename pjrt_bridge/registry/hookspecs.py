@@ -28,7 +28,7 @@ import pluggy
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.registry.spec import PluginSpec, TopologySpec
-from pjrt_bridge.runtime.platforms import PlatformSpec
+from pjrt_bridge.runtime.core.platforms import PlatformSpec
 from pjrt_bridge.stablehlo.builder.builder import Value
 
 if TYPE_CHECKING:

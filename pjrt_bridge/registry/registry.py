@@ -22,7 +22,7 @@ from pjrt_bridge.registry.discovery import (
 from pjrt_bridge.registry.opening import open_plugin
 from pjrt_bridge.registry.sources import BRIDGE_VARIABLE
 from pjrt_bridge.registry.spec import PluginSpec, checked_options, parse_reference
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from pjrt_bridge.wrong_arguments import checked, wrong
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from pjrt_bridge import bounded_files
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginConflict, PluginLoadError
-from pjrt_bridge.runtime.platforms import OptionType, check_option_types
+from pjrt_bridge.runtime.core.platforms import OptionType, check_option_types
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LIBRARY_SUFFIXES = (".so", ".dylib", ".json")

@@ -12,9 +12,9 @@ from pjrt_bridge.stablehlo.builder.dependence import is_argument, may_be_compute
 from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, is_in_memory, memory_order
 from pjrt_bridge.stablehlo.builder.values import ElementwiseFunction, Value
 from pjrt_bridge.stablehlo.composites import Composite
+from pjrt_bridge.stablehlo.partitioning.propagation import ShardedProgram, shard
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh
-from pjrt_bridge.stablehlo.sharding.propagation import ShardedProgram, shard
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature, TensorType
 

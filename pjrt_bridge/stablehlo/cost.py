@@ -18,9 +18,9 @@ from typing import Any
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.stablehlo import bindings, composites, modules
+from pjrt_bridge.stablehlo.partitioning.partition import with_collectives
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh, axes_in
-from pjrt_bridge.stablehlo.sharding.partition import with_collectives
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 
 

@@ -20,14 +20,14 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.compiling.repeated_writes import repeated_write
-from pjrt_bridge.torch_interop.device.chosen import client as device_client
-from pjrt_bridge.torch_interop.device.chosen import is_in_use
-from pjrt_bridge.torch_interop.device.naming import NAME, exceptions_of_backward
 from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
+from pjrt_bridge.torch_interop.named_device.naming import NAME, exceptions_of_backward
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.recurrent import layers
+from pjrt_bridge.torch_interop.resident.client.chosen import client as device_client
+from pjrt_bridge.torch_interop.resident.client.chosen import is_in_use
 from pjrt_bridge.torch_interop.shared.kinds import kind_shared_with
 
 _OVERLAPPING = FallbackReason(

@@ -24,14 +24,14 @@ from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.division import number_gradients
 from pjrt_bridge.torch_interop.compiling.graphs import GraphCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
-from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.ledger import LEDGER
+from pjrt_bridge.torch_interop.meshes.constraint import check_sizes
+from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, Rewritten, rewrite
 from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
 from pjrt_bridge.torch_interop.saved import mark_saved, take_as_saved
-from pjrt_bridge.torch_interop.sharding.constraint import check_sizes
 
 
 class Compiler:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime import Client, CompileOptions, Device
-from pjrt_bridge.runtime.compile.options import Override
+from pjrt_bridge.runtime.core.compile_options import Override
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.meshes.mesh import Mesh
 from pjrt_bridge.torch_interop.passes.layouts import OrderRule, Orders
-from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},

@@ -23,7 +23,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.runtime.ownership.pins import Pin
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.compat import resizing
+from pjrt_bridge.torch_interop.compat.devices import resizing
 
 
 def type_of(promise: torch.Tensor) -> TensorType:

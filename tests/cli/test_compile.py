@@ -88,7 +88,7 @@ def test_a_saved_model_with_programs_for_several_sizes(command: Command, tmp_pat
 
 WITHOUT_COMPILING = """
 import sys
-from pjrt_bridge.runtime.compile import compiling
+from pjrt_bridge.runtime.objects import compiling
 
 def refuse(*arguments):
     raise AssertionError("it compiles")

@@ -19,7 +19,7 @@ from pjrt_bridge.errors import (
     UnsupportedDtype,
 )
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.runtime.compile import compiling
+from pjrt_bridge.runtime.objects import compiling
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge_cpu import builds
 from pjrt_bridge_cpu.builds import BUILDS, Build

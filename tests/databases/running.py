@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from pjrt_bridge.torch_interop.device.transfer import COUNTS
+from pjrt_bridge.torch_interop.resident.storages.transfer import COUNTS
 from tests.databases.case import Case
 from tests.databases.program import DatabaseProgram, Manner
 from tests.opinfo.exact import is_as_near

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from pjrt_bridge.torch_interop.device.storage import contents_of
+from pjrt_bridge.torch_interop.resident.storages.storage import contents_of
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,9 @@ from unittest import mock
 
 import torch
 
-from pjrt_bridge.torch_interop.device import chosen, programs, use
+from pjrt_bridge.torch_interop.device import use
+from pjrt_bridge.torch_interop.device.programs import programs
+from pjrt_bridge.torch_interop.resident.client import chosen
 from tests.plugins import of_device
 
 _kept = ""

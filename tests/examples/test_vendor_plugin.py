@@ -287,7 +287,7 @@ DIVIDED = """
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, TensorType
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh
-from pjrt_bridge.stablehlo.sharding.propagation import shard
+from pjrt_bridge.stablehlo.partitioning.propagation import shard
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.torch_interop.lowering.api import Attention
 from pjrt_bridge_mychip.kernels import MychipKernels

@@ -31,7 +31,7 @@ import sys
 import numpy as np
 from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.runtime import Plugin
-from pjrt_bridge.runtime.compile import compiling
+from pjrt_bridge.runtime.objects import compiling
 
 def refuse(*arguments):
     raise AssertionError("it compiles")

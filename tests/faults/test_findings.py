@@ -11,7 +11,7 @@ import torch
 
 from pjrt_bridge.errors import Internal, PjrtError, PluginIncompatible, ResourceExhausted, Unknown
 from pjrt_bridge.runtime import Layout
-from pjrt_bridge.runtime.objects.buffer_core import BufferState
+from pjrt_bridge.runtime.core.buffer_core import BufferState
 from pjrt_bridge.runtime.ownership import pending
 from tests import programs
 from tests.faults.faulty import Fault

@@ -81,7 +81,7 @@ print(json.dumps([one.metadata["Name"] for one in metadata.distributions()]))
 
 _DISPATCHER = """
 import json
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 print(json.dumps(native.module is not None))
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pjrt_bridge.runtime import Client, live_handles
-from pjrt_bridge.runtime.transfers import device_view
+from pjrt_bridge.runtime.buffers import device_view
 from tests import programs
 
 CALLS = 10_000

@@ -8,7 +8,7 @@ import pytest
 
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.runtime import Client, live_handles
-from pjrt_bridge.runtime.transfers import device_view
+from pjrt_bridge.runtime.buffers import device_view
 from tests import programs
 
 SIZE = 1 << 22

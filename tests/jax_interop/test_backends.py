@@ -245,7 +245,7 @@ def test_without_the_compiled_module() -> None:
         """
         os.environ["PJRT_BRIDGE_DISPATCH"] = "python"
         import importlib
-        from pjrt_bridge.runtime.dispatch import native
+        from pjrt_bridge.runtime import native
         importlib.reload(native)
         says(RegistrationError, "compiled module, which is missing", jax_interop.register,
              ["reference"])

@@ -11,8 +11,7 @@ import pytest
 from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode, PjrtError, RegistrationError
 from pjrt_bridge.jax_interop.tables import table_for_jax
-from pjrt_bridge.runtime import Client, CompileOptions, Plugin
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import Client, CompileOptions, Plugin, native
 from tests import programs
 from tests.faults.replaced import Replaced
 from tests.plugins import cpu_plugin, run_python

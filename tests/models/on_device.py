@@ -20,7 +20,9 @@ from unittest import mock
 import torch
 
 from pjrt_bridge.errors import HostFallbackWarning
-from pjrt_bridge.torch_interop.device import chosen, programs, use
+from pjrt_bridge.torch_interop.device import use
+from pjrt_bridge.torch_interop.device.programs import programs
+from pjrt_bridge.torch_interop.resident.client import chosen
 from tests.models import zoo
 from tests.models.running import MODES, ROUGH, calls, compare
 from tests.plugins import of_device

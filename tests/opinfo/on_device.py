@@ -21,7 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.device import use
-from pjrt_bridge.torch_interop.device.transfer import COUNTS
+from pjrt_bridge.torch_interop.resident.storages.transfer import COUNTS
 from tests.plugins import of_device
 
 SAMPLES = 3

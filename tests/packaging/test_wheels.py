@@ -115,7 +115,7 @@ def test_extra_brings_the_package_that_knows_the_plugin(
 
 PROGRAM = """
 import pjrt_bridge, pjrt_bridge_cpu, sys
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 for module in (pjrt_bridge, pjrt_bridge_cpu, native.module):
     assert module.__file__.startswith(sys.argv[1]), module.__file__
 print([info.name for info in pjrt_bridge.plugins() if info.available])

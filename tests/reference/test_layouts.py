@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pjrt_bridge.runtime import Client, Layout
-from pjrt_bridge.runtime.transfers.relayout import LayoutHandling
+from pjrt_bridge.runtime.buffers.relayout import LayoutHandling
 from pjrt_bridge.stablehlo import Program
 from tests import programs
 

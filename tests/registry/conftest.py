@@ -13,7 +13,7 @@ import pytest
 # Imported while the real site-packages is still on the path.
 import pjrt_bridge.runtime  # noqa: F401
 from pjrt_bridge import registry
-from pjrt_bridge.runtime import platforms
+from pjrt_bridge.runtime.core import platforms
 
 VARIABLES = ("PJRT_BRIDGE_PLUGIN", "PJRT_NAMES_AND_LIBRARY_PATHS")
 

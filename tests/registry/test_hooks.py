@@ -15,8 +15,9 @@ from pjrt_bridge.registry import (
     refresh,
     slower,
 )
-from pjrt_bridge.runtime import Client, Plugin, platforms
-from pjrt_bridge.runtime.objects.create_options import check_client_options
+from pjrt_bridge.runtime import Client, Plugin
+from pjrt_bridge.runtime.core import platforms
+from pjrt_bridge.runtime.core.create_options import check_client_options
 from tests.registry.conftest import Site
 
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.runtime import ClientCore
+from pjrt_bridge.runtime.buffers import putting
 from pjrt_bridge.runtime.ownership.exit import live
-from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.torch_interop import compiled_graphs
 from tests.torch_interop.helpers import (
     assert_same,

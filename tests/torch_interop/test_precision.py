@@ -18,10 +18,10 @@ from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.precision import Precision, Precisions
 from pjrt_bridge.torch_interop import compiled_graphs, custom_op, explain, export, precision
 from pjrt_bridge.torch_interop.compiling import target
-from pjrt_bridge.torch_interop.device import chosen
 from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.resident.client import chosen
 from tests.torch_interop.helpers import compiled
 
 SETTINGS: dict[str, Precision] = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}

@@ -15,8 +15,8 @@ from pjrt_bridge.mixed.pinned import PinnedInputs
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.registry import load
 from pjrt_bridge.runtime import Client, Plugin
+from pjrt_bridge.runtime.buffers import putting
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
-from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import backend
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER

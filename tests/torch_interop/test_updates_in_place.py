@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
 from tests.faults.segments import Faults
 from tests.torch_interop.helpers import (

@@ -18,7 +18,7 @@ from pjrt_bridge.extensions import (
 )
 from pjrt_bridge.profiling import xspace
 from pjrt_bridge.runtime import Layout
-from pjrt_bridge.runtime.objects.accessors import AccessorT
+from pjrt_bridge.runtime.core.accessors import AccessorT
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_conformance.check import Group

@@ -21,7 +21,7 @@ from pjrt_bridge import environment, storage
 from pjrt_bridge.errors import VariableError
 from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
-from pjrt_bridge.runtime.objects.client_core import ClientCore
+from pjrt_bridge.runtime.core.client_core import ClientCore
 from pjrt_bridge.versions import version
 
 LIMIT_VARIABLE = "PJRT_BRIDGE_CACHE_LIMIT"

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from pjrt_bridge.errors import SignatureMismatch
-from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.client_core import ClientCore
-from pjrt_bridge.runtime.objects.device import Device
-from pjrt_bridge.runtime.transfers.layout import Layout
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.device import Device
+from pjrt_bridge.runtime.core.layout import Layout
 from pjrt_bridge.stablehlo.types import Signature, TensorType
 from pjrt_bridge.wrong_arguments import wrong
 

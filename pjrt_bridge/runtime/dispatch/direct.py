@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.device import Device
+from pjrt_bridge.runtime.core.layout import Layout
 from pjrt_bridge.runtime.dispatch import outputs, plans
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.device import Device
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import run_deferred
-from pjrt_bridge.runtime.transfers.layout import Layout
 
 # Results are handed on as buffers, so no array is made of a capsule.
 _NUMPY = plans.Capsules(np.ndarray, np.ndarray.__dlpack__, np.from_dlpack)

@@ -10,13 +10,13 @@ from pjrt_bridge import timeline
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import int64s, pointers
 from pjrt_bridge.errors import Closed, PjrtBridgeError, PjrtError
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.device import Device
+from pjrt_bridge.runtime.core.event import Event
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
 from pjrt_bridge.runtime.dispatch.direct import DirectCalls, direct_calls
 from pjrt_bridge.runtime.dispatch.plans import PlannedExecutable
 from pjrt_bridge.runtime.dispatch.results import Outputs, Results
-from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.device import Device
-from pjrt_bridge.runtime.objects.event import Event
 from pjrt_bridge.runtime.ownership.handles import Handle, pin_all, unpin_all
 
 

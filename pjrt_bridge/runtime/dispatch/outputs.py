@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pjrt_bridge.runtime.dispatch import native
-from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.client_core import ClientCore
-from pjrt_bridge.runtime.objects.device import Device
+from pjrt_bridge.runtime import native
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.device import Device
+from pjrt_bridge.runtime.core.layout import Layout
 from pjrt_bridge.runtime.ownership.buffers import BufferHandle
 from pjrt_bridge.runtime.ownership.handles import BUNDLE
-from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
 
 _TYPE: Any = None if native.module is None else native.module.Output

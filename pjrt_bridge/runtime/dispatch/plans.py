@@ -19,11 +19,11 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.functions import FUNCTIONS, offset_of
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import Closed, PjrtBridgeError, PluginIncompatible
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.device import Device
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.client_core import ClientCore
-from pjrt_bridge.runtime.objects.device import Device
 from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.runtime.ownership.handles import BUNDLE, Finalizer, Handle, release_soon
 from pjrt_bridge.runtime.ownership.leases import offer_lease

@@ -3,7 +3,7 @@
  * A framework that resizes a tensor takes memory from the allocator that the tensor's storage names,
  * copies, and drops what was there. DLPack has no word for this, so a tensor that is made through it
  * has no allocator and cannot be resized. What says so is written here, where the framework's adapter
- * found it (`pjrt_bridge.torch_interop.compat.resizing`). The plugin's memory goes back by the
+ * found it (`pjrt_bridge.torch_interop.compat.devices.resizing`). The plugin's memory goes back by the
  * tensor's deleter, as when the tensor is dropped.
  */
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from pjrt_bridge.abi.values import pointers
 from pjrt_bridge.errors import PluginIncompatible
-from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.client_core import ClientCore
-from pjrt_bridge.runtime.objects.device import Device
-from pjrt_bridge.runtime.objects.event import Event
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.device import Device
+from pjrt_bridge.runtime.core.event import Event
+from pjrt_bridge.runtime.core.layout import Layout
 from pjrt_bridge.runtime.ownership.buffers import BufferHandle
 from pjrt_bridge.runtime.ownership.handles import Handle
 from pjrt_bridge.runtime.ownership.waiting import keep_event
-from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import Result, TensorType
 
 # Layout, custom layout and dynamic, as `Buffer` has them.

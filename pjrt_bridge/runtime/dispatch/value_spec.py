@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from pjrt_bridge.runtime.core.layout import Layout
 from pjrt_bridge.runtime.transfers.dlpack import is_row_major
-from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.builder.orders import inverse_order
 from pjrt_bridge.stablehlo.types import TensorType
 

@@ -9,19 +9,19 @@ from functools import cached_property
 from typing import Any
 
 from pjrt_bridge.errors import InvalidArgument, NotFound, Unimplemented
-from pjrt_bridge.runtime.compile import compiling
-from pjrt_bridge.runtime.compile.options import CompileOptions, Override
+from pjrt_bridge.runtime.buffers import putting
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.compile_options import CompileOptions, Override
+from pjrt_bridge.runtime.core.device import Device, Memory
+from pjrt_bridge.runtime.core.layout import Layout, LayoutHandling
+from pjrt_bridge.runtime.core.plugin_core import PluginCore
 from pjrt_bridge.runtime.keyvalue import KeyValueStore
-from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.client_core import ClientCore
-from pjrt_bridge.runtime.objects.device import Device, Memory
+from pjrt_bridge.runtime.objects import compiling, trials
 from pjrt_bridge.runtime.objects.executable import Executable
-from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.objects.topology import Topology
-from pjrt_bridge.runtime.transfers import putting, trials
+from pjrt_bridge.runtime.objects.trials import shares_host_memory
 from pjrt_bridge.runtime.transfers.host import HostArray
-from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
-from pjrt_bridge.runtime.transfers.trials import shares_host_memory
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.wrong_arguments import checked_methods, require
 

@@ -11,9 +11,9 @@ from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import NamedValue, free
 from pjrt_bridge.errors import PjrtError, PluginIncompatible
 from pjrt_bridge.runtime.compile.serialized import Header, pack
-from pjrt_bridge.runtime.objects import description
+from pjrt_bridge.runtime.core import description
+from pjrt_bridge.runtime.core.description import MemoryStats
 from pjrt_bridge.runtime.objects.collectives import Collective, collectives_in
-from pjrt_bridge.runtime.objects.description import MemoryStats
 from pjrt_bridge.stablehlo.types import Signature
 
 

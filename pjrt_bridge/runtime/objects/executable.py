@@ -20,25 +20,25 @@ from pjrt_bridge.errors import (
     SignatureMismatch,
     UnsupportedDtype,
 )
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.buffers.putting import put
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
+from pjrt_bridge.runtime.core import description
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.device import Device, memory_limit
+from pjrt_bridge.runtime.core.event import Event
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
 from pjrt_bridge.runtime.dispatch.executing import Executor, closed
 from pjrt_bridge.runtime.dispatch.results import Results
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects import description
-from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.compiled import Compiled
-from pjrt_bridge.runtime.objects.device import Device, memory_limit
-from pjrt_bridge.runtime.objects.event import Event
 from pjrt_bridge.runtime.ownership.handles import (
     Finalizer,
     Handle,
     release_soon,
 )
 from pjrt_bridge.runtime.ownership.kinds import require_kind
-from pjrt_bridge.runtime.transfers.putting import put
 from pjrt_bridge.stablehlo.types import Signature
 from pjrt_bridge.wrong_arguments import checked_methods, require, wrong
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from pjrt_bridge.runtime.buffers.buffer import Buffer
 from pjrt_bridge.runtime.dispatch import outputs
-from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.sharded import ShardedBuffer
 
 

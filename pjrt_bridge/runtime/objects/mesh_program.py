@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.runtime.compile.options import CompileOptions
-from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.compile_options import CompileOptions
 from pjrt_bridge.runtime.objects.client import Client
 from pjrt_bridge.runtime.objects.sharded import ShardedBuffer, ShardedExecutable, devices_of
 from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.partitioning.propagation import shard
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh
-from pjrt_bridge.stablehlo.sharding.propagation import shard
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.stablehlo.types import TensorType
 

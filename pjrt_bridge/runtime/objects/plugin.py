@@ -12,13 +12,13 @@ from typing import Any
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginLoadError
+from pjrt_bridge.runtime.core.create_options import check_client_options
+from pjrt_bridge.runtime.core.platforms import OptionType
+from pjrt_bridge.runtime.core.plugin_core import PluginCore
 from pjrt_bridge.runtime.keyvalue import KeyValueStore, Prefixed, check_store
 from pjrt_bridge.runtime.objects.client import Client
-from pjrt_bridge.runtime.objects.create_options import check_client_options
 from pjrt_bridge.runtime.objects.library import open_library
-from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.objects.topology import Topology
-from pjrt_bridge.runtime.platforms import OptionType
 from pjrt_bridge.wrong_arguments import checked_methods
 
 _lock = threading.Lock()

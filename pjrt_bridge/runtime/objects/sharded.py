@@ -9,14 +9,14 @@ import numpy as np
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DataError, OptionError, PluginIncompatible, SignatureMismatch
-from pjrt_bridge.runtime.compile.options import CompileOptions
-from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.buffers.buffer import Buffer
+from pjrt_bridge.runtime.core.compile_options import CompileOptions
+from pjrt_bridge.runtime.core.device import Device
+from pjrt_bridge.runtime.core.event import Event
 from pjrt_bridge.runtime.objects.client import Client
-from pjrt_bridge.runtime.objects.device import Device
-from pjrt_bridge.runtime.objects.event import Event
 from pjrt_bridge.runtime.transfers.host import HostArray, describe
+from pjrt_bridge.stablehlo.partitioning.propagation import ShardedProgram
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh
-from pjrt_bridge.stablehlo.sharding.propagation import ShardedProgram
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.wrong_arguments import checked_methods

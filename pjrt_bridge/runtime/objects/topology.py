@@ -17,16 +17,15 @@ from pjrt_bridge.abi.values import (
     utf8,
 )
 from pjrt_bridge.errors import Closed, OptionError, PjrtError, PluginIncompatible
-from pjrt_bridge.runtime import platforms
-from pjrt_bridge.runtime.compile import compiling
-from pjrt_bridge.runtime.compile.options import CompileOptions
-from pjrt_bridge.runtime.objects import description
-from pjrt_bridge.runtime.objects.accessors import Extensible
-from pjrt_bridge.runtime.objects.client_core import ClientCore
+from pjrt_bridge.runtime.core import description, platforms
+from pjrt_bridge.runtime.core.accessors import Extensible
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.compile_options import CompileOptions
+from pjrt_bridge.runtime.core.create_options import check_topology_options
+from pjrt_bridge.runtime.core.device import DeviceDescription, memory_limit
+from pjrt_bridge.runtime.core.plugin_core import PluginCore
+from pjrt_bridge.runtime.objects import compiling
 from pjrt_bridge.runtime.objects.compiled import Compiled
-from pjrt_bridge.runtime.objects.create_options import check_topology_options
-from pjrt_bridge.runtime.objects.device import DeviceDescription, memory_limit
-from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.runtime.ownership.kinds import require_kind
 from pjrt_bridge.stablehlo.program.program import Program

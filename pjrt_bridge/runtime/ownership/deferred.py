@@ -14,7 +14,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sized
 
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from pjrt_bridge.runtime.ownership import callbacks, pending
 from pjrt_bridge.runtime.ownership.process import process
 

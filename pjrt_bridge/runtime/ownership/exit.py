@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from pjrt_bridge.abi.api import Api, restrict_calls
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.runtime.ownership.buffers import BufferHandle
 from pjrt_bridge.runtime.ownership.deferred import drain

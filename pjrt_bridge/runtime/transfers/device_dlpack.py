@@ -19,12 +19,12 @@ import numpy as np
 
 from pjrt_bridge.abi.extension_structs import by_name
 from pjrt_bridge.errors import Closed, DataError
-from pjrt_bridge.runtime.objects.buffer_core import BufferCore
-from pjrt_bridge.runtime.objects.client_core import ClientCore
-from pjrt_bridge.runtime.objects.device import Device
+from pjrt_bridge.runtime.core.buffer_core import BufferCore
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.device import Device
+from pjrt_bridge.runtime.core.platforms import StreamEvents
 from pjrt_bridge.runtime.ownership.deferred import defer
 from pjrt_bridge.runtime.ownership.pins import Pin
-from pjrt_bridge.runtime.platforms import StreamEvents
 from pjrt_bridge.runtime.transfers import dlpack
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT
 

@@ -7,12 +7,12 @@ import time
 
 from pjrt_bridge import timeline
 from pjrt_bridge.abi.values import int64s
-from pjrt_bridge.runtime.objects.client_core import ClientCore
-from pjrt_bridge.runtime.objects.device import Device, Memory
+from pjrt_bridge.runtime.core.client_core import ClientCore
+from pjrt_bridge.runtime.core.device import Device, Memory
+from pjrt_bridge.runtime.core.layout import Layout
 from pjrt_bridge.runtime.ownership.buffers import BufferHandle
 from pjrt_bridge.runtime.ownership.waiting import Completion
 from pjrt_bridge.runtime.transfers.host import NOWHERE, HostArray
-from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
 
 # PJRT_HostBufferSemantics: kImmutableOnlyDuringCall, kImmutableZeroCopy and kMutableZeroCopy.

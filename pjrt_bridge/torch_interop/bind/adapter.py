@@ -12,7 +12,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.torch_interop.bind import threads
-from pjrt_bridge.torch_interop.compat import resizing
+from pjrt_bridge.torch_interop.compat.devices import resizing
 from pjrt_bridge.torch_interop.tensors import adopt, in_memory
 
 

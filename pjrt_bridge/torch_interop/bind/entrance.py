@@ -15,7 +15,7 @@ from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.fast_path import FastPath
 from pjrt_bridge.mixed.launchers import DispatchLauncher
 from pjrt_bridge.mixed.segment import DeviceSegment
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 

@@ -17,8 +17,8 @@ from pjrt_bridge.mixed.launchers import launcher_of
 from pjrt_bridge.mixed.mesh_launcher import Division, MeshLauncher
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.runtime import Executable, ShardedExecutable
+from pjrt_bridge.runtime.buffers import putting
 from pjrt_bridge.runtime.objects.mesh_program import MeshProgram
-from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
 from pjrt_bridge.torch_interop.emit.program import Emitted

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.named_device.naming import NAME
 
 
 def is_symbolic(graph: fx.Graph) -> bool:

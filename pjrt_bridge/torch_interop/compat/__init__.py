@@ -6,15 +6,7 @@ When a torch release moves something, this is the one package to change.
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pjrt_bridge.torch_interop.compat.accelerator_attention import (
-    CHOOSING,
-    added_mask,
-    fits_attention,
-    may_fuse_attention,
-    one_attention,
-)
-from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
-from pjrt_bridge.torch_interop.compat.autograd import (
+from pjrt_bridge.torch_interop.compat.aot.autograd import (
     boxed,
     decompositions,
     is_of_overlapping_arguments,
@@ -22,7 +14,7 @@ from pjrt_bridge.torch_interop.compat.autograd import (
     save_for_backward,
     saved_inputs,
 )
-from pjrt_bridge.torch_interop.compat.autograd_metadata import (
+from pjrt_bridge.torch_interop.compat.aot.autograd_metadata import (
     Returned,
     donate_nothing,
     parts_of_subclasses,
@@ -32,9 +24,18 @@ from pjrt_bridge.torch_interop.compat.autograd_metadata import (
     returned,
     static_inputs,
 )
-from pjrt_bridge.torch_interop.compat.changing_numbers import renew_views
-from pjrt_bridge.torch_interop.compat.checks import CHECKS
-from pjrt_bridge.torch_interop.compat.dynamo import (
+from pjrt_bridge.torch_interop.compat.aot.export import (
+    decomposed,
+    export_joint,
+    promise_alike,
+    trace,
+    with_module,
+    without_own_warnings,
+)
+from pjrt_bridge.torch_interop.compat.aot.flex import flex_attention_operators, is_flex_attention
+from pjrt_bridge.torch_interop.compat.aot.pure_functions import export_divided, export_plain
+from pjrt_bridge.torch_interop.compat.aot.tracing import errors_unlogged
+from pjrt_bridge.torch_interop.compat.capture.dynamo import (
     compile_id,
     division,
     graph_breaks,
@@ -49,33 +50,27 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     skipped_functions,
     trace_recurrent_layers,
 )
-from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
-from pjrt_bridge.torch_interop.compat.export import (
-    decomposed,
-    export_joint,
-    promise_alike,
-    trace,
-    with_module,
-    without_own_warnings,
+from pjrt_bridge.torch_interop.compat.capture.guards import guard_answer
+from pjrt_bridge.torch_interop.compat.capture.offsets import guard_offsets
+from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import (
+    CHOOSING,
+    added_mask,
+    fits_attention,
+    may_fuse_attention,
+    one_attention,
 )
-from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_flex_attention
-from pjrt_bridge.torch_interop.compat.fused_steps import traceable_step
-from pjrt_bridge.torch_interop.compat.graphs import (
-    bound_arguments,
-    boxed_module,
-    drop_traced_tokens,
-    flat_call,
-    flat_tree,
-    graph_attribute,
-    leaves_of,
-    stack_trace,
-    substitute,
-    tree_leaves,
-    tree_parts,
+from pjrt_bridge.torch_interop.compat.decomposed.accelerators import accelerator_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.changing_numbers import renew_views
+from pjrt_bridge.torch_interop.compat.decomposed.checks import CHECKS
+from pjrt_bridge.torch_interop.compat.decomposed.eager_operators import eager_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import traceable_step
+from pjrt_bridge.torch_interop.compat.decomposed.tangents import register_gradients
+from pjrt_bridge.torch_interop.compat.decomposed.value_ranges import (
+    CHECKED,
+    checked_value,
+    value_ranges,
 )
-from pjrt_bridge.torch_interop.compat.guards import guard_answer
 from pjrt_bridge.torch_interop.compat.modules import remove_forward_hooks, swap_parameters
-from pjrt_bridge.torch_interop.compat.offsets import guard_offsets
 from pjrt_bridge.torch_interop.compat.operators import (
     OWN_NAMESPACE,
     are_transforms_active,
@@ -90,8 +85,20 @@ from pjrt_bridge.torch_interop.compat.operators import (
     operator,
     operator_name,
 )
-from pjrt_bridge.torch_interop.compat.pure_functions import export_divided, export_plain
-from pjrt_bridge.torch_interop.compat.size_expressions import (
+from pjrt_bridge.torch_interop.compat.promises.graphs import (
+    bound_arguments,
+    boxed_module,
+    drop_traced_tokens,
+    flat_call,
+    flat_tree,
+    graph_attribute,
+    leaves_of,
+    stack_trace,
+    substitute,
+    tree_leaves,
+    tree_parts,
+)
+from pjrt_bridge.torch_interop.compat.promises.size_expressions import (
     compiled_numbers,
     diagonal_size,
     falling_symbols,
@@ -102,10 +109,7 @@ from pjrt_bridge.torch_interop.compat.size_expressions import (
     solved,
     subtracted_symbols,
 )
-from pjrt_bridge.torch_interop.compat.tangents import register_gradients
-from pjrt_bridge.torch_interop.compat.tracing import errors_unlogged
-from pjrt_bridge.torch_interop.compat.value_ranges import CHECKED, checked_value, value_ranges
-from pjrt_bridge.torch_interop.compat.values import (
+from pjrt_bridge.torch_interop.compat.promises.values import (
     DATA_DEPENDENT,
     evaluate,
     expression,

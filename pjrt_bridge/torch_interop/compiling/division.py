@@ -12,9 +12,9 @@ from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.mixed.mesh_launcher import Division
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.meshes.constraint import constrained_mesh
+from pjrt_bridge.torch_interop.meshes.mesh import BATCH_AXES, Mesh
 from pjrt_bridge.torch_interop.placement.split import Part
-from pjrt_bridge.torch_interop.sharding.constraint import constrained_mesh
-from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES, Mesh
 
 _NUMBER = "pjrt_bridge_gradient_of"
 

@@ -46,16 +46,16 @@ from pjrt_bridge.torch_interop.compiling.records import (
 )
 from pjrt_bridge.torch_interop.compiling.sizes import SymbolicCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
-from pjrt_bridge.torch_interop.device import transfer
-from pjrt_bridge.torch_interop.device.border import BorderGraph
-from pjrt_bridge.torch_interop.device.naming import NAME
-from pjrt_bridge.torch_interop.device.residency import Residency, with_host_promises
-from pjrt_bridge.torch_interop.device.resident_graph import ResidentGraph
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators, split
+from pjrt_bridge.torch_interop.resident.graphs.border import BorderGraph
+from pjrt_bridge.torch_interop.resident.graphs.residency import Residency, with_host_promises
+from pjrt_bridge.torch_interop.resident.graphs.resident_graph import ResidentGraph
+from pjrt_bridge.torch_interop.resident.storages import transfer
 from pjrt_bridge.torch_interop.shared.place import SharedPlace, to_host
 
 _FAILURES = (NotLowerable, *DEVICE_FAILURES, ProgramError, UnsupportedDtype)

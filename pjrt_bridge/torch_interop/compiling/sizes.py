@@ -20,14 +20,14 @@ from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.host_calls import HostCalls
 from pjrt_bridge.torch_interop.compiling.many_sizes import ManySizes
 from pjrt_bridge.torch_interop.compiling.target import Target
-from pjrt_bridge.torch_interop.device.naming import NAME
-from pjrt_bridge.torch_interop.device.padded import ResidentMemory
-from pjrt_bridge.torch_interop.device.residency import Residency
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
+from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.passes.padding import GraphPadding, Padded
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
+from pjrt_bridge.torch_interop.resident.graphs.residency import Residency
+from pjrt_bridge.torch_interop.resident.storages.padded import ResidentMemory
 from pjrt_bridge.torch_interop.shared.place import SharedMemory
 
 CompileSized = Callable[[fx.GraphModule, GraphRecord, frozenset[int]], CompiledGraph]

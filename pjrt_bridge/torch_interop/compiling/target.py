@@ -16,16 +16,16 @@ from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.torch_interop import nodes
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
 from pjrt_bridge.torch_interop.compiling.agreement import Agreement, agree
-from pjrt_bridge.torch_interop.device.border import BUFFERS
-from pjrt_bridge.torch_interop.device.chosen import chosen
-from pjrt_bridge.torch_interop.device.naming import NAME, OWN_DEVICES
 from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
+from pjrt_bridge.torch_interop.meshes.constraint import lowering_over_mesh
+from pjrt_bridge.torch_interop.named_device.naming import NAME, OWN_DEVICES
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.calibration import slower_operators
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.precision import settings_of_cuda
-from pjrt_bridge.torch_interop.sharding.constraint import lowering_over_mesh
+from pjrt_bridge.torch_interop.resident.client.chosen import chosen
+from pjrt_bridge.torch_interop.resident.graphs.border import BUFFERS
 from pjrt_bridge.torch_interop.shared.kinds import device_of, kind_shared_with
 
 

@@ -1,9 +1,9 @@
 """`torch.device("pjrt")`: tensors that live on a plugin's device.
 
-A resident tensor is a plain torch tensor whose storage holds a buffer (`storage.py`). Views are
-torch's own. Every other operator becomes a program (`operators.py`, `calls.py`, `programs.py`) or
-is PyTorch's on copies (`host_calls.py`); graphs of torch.compile take and give the buffers
-(`border.py`).
+A resident tensor (`torch_interop/resident/`) is a plain torch tensor whose storage holds a buffer.
+Views are torch's own. Every other operator (`operators`) becomes a program (`programs`), at once or
+with others (`recording`), or is PyTorch's on copies. `accelerator` is what torch asks of a device,
+and `registration` tells it of all of this.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pjrt_bridge.runtime import Buffer, Client
 
 __all__ = ["buffer_of", "eager_graphs", "tensor_of", "use"]
+
+_RESIDENT = "pjrt_bridge.torch_interop.resident"
 
 
 def use(plugin: Any = None, /, **options: Any) -> Client:
@@ -36,11 +38,8 @@ def use(plugin: Any = None, /, **options: Any) -> Client:
         PluginNotFound, OptionError: see `pjrt_bridge.registry.client`.
     """
     # Torch imports this package when it is imported itself: nothing else is loaded then.
-    registration, chosen = (
-        import_module(f"{__name__}.{module}") for module in ("registration", "chosen")
-    )
-    registration.register()
-    client: Client = chosen.use(plugin, **options)
+    import_module(f"{__name__}.registration").register()
+    client: Client = import_module(f"{_RESIDENT}.client.chosen").use(plugin, **options)
     return client
 
 
@@ -53,7 +52,7 @@ def buffer_of(tensor: torch.Tensor) -> Buffer:
     Raises:
         DeviceError: a tensor of the host.
     """
-    found: Buffer = import_module(f"{__name__}.exchange").buffer_of(tensor)
+    found: Buffer = import_module(f"{_RESIDENT}.storages.exchange").buffer_of(tensor)
     return found
 
 
@@ -63,7 +62,7 @@ def tensor_of(buffer: Buffer) -> torch.Tensor:
     Raises:
         DeviceError: a buffer of another client.
     """
-    found: torch.Tensor = import_module(f"{__name__}.exchange").tensor_of(buffer)
+    found: torch.Tensor = import_module(f"{_RESIDENT}.storages.exchange").tensor_of(buffer)
     return found
 
 

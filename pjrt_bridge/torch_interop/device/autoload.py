@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from pjrt_bridge.torch_interop.device import first_use, naming
+from pjrt_bridge.torch_interop.named_device import first_use, naming
 
 _GROUP = "torch.backends"
 
@@ -26,7 +26,7 @@ def register() -> None:
 
 
 def _load_module() -> Any:
-    return import_module("pjrt_bridge.torch_interop.device.torch_module").MODULE
+    return import_module("pjrt_bridge.torch_interop.device.accelerator.torch_module").MODULE
 
 
 def _register_all() -> None:

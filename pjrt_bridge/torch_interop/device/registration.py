@@ -11,43 +11,35 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pjrt_bridge import user_warnings
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.torch_interop.compat import (
+from pjrt_bridge.torch_interop.compat import distributed_random, leave_alone, process_groups
+from pjrt_bridge.torch_interop.compat.aot import flex
+from pjrt_bridge.torch_interop.compat.devices import (
     accelerator_module,
     device_guard,
-    distributed_random,
-    flex,
     host_promises,
-    leave_alone,
-    process_groups,
     third_party_device,
 )
 from pjrt_bridge.torch_interop.compat.operators import operator
-from pjrt_bridge.torch_interop.device import (
+from pjrt_bridge.torch_interop.device.accelerator import autocast, modules, streams
+from pjrt_bridge.torch_interop.device.accelerator.torch_module import MODULE, of_accelerator
+from pjrt_bridge.torch_interop.device.operators import (
     attention,
-    autocast,
-    backward_threads,
     collectives,
     convolution,
     copies,
-    factories,
-    first_use,
-    freed_storages,
-    modules,
-    naming,
     random,
-    refusals,
-    saving,
-    streams,
     synchronized_norm,
 )
-from pjrt_bridge.torch_interop.device.current import current_in_cpp
-from pjrt_bridge.torch_interop.device.naming import NAME
-from pjrt_bridge.torch_interop.device.operators import call
-from pjrt_bridge.torch_interop.device.recording import compute_all
-from pjrt_bridge.torch_interop.device.storage import is_resident
-from pjrt_bridge.torch_interop.device.torch_module import MODULE, of_accelerator
+from pjrt_bridge.torch_interop.device.operators.operators import call
+from pjrt_bridge.torch_interop.device.recording.recording import compute_all
+from pjrt_bridge.torch_interop.meshes import constraint
+from pjrt_bridge.torch_interop.named_device import first_use, naming
+from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.recurrent import layers as recurrent
-from pjrt_bridge.torch_interop.sharding import constraint
+from pjrt_bridge.torch_interop.resident.client import backward_threads, refusals
+from pjrt_bridge.torch_interop.resident.client.current import current_in_cpp
+from pjrt_bridge.torch_interop.resident.storages import factories, freed_storages, saving
+from pjrt_bridge.torch_interop.resident.storages.storage import is_resident
 
 _registered: list[Any] = []
 _lock = threading.Lock()

@@ -18,7 +18,8 @@ from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph
 from pjrt_bridge.torch_interop.bind.graphs import run as run_graph
-from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
+from pjrt_bridge.torch_interop.compat import OpOverload
+from pjrt_bridge.torch_interop.compat.devices import third_party_device
 from pjrt_bridge.torch_interop.compiling.graphs import GraphCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.ledger import EAGER

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
+from pjrt_bridge.torch_interop.named_device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.nodes import computed, is_without_dropout
 from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import (

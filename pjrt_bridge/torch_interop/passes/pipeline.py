@@ -15,7 +15,7 @@ from torch import fx
 
 from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
+from pjrt_bridge.torch_interop.named_device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.nodes import split_products
 from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases

@@ -17,9 +17,9 @@ from pjrt_bridge.stablehlo import Mesh
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting.capture import capture
 from pjrt_bridge.torch_interop.exporting.training import capture_step
+from pjrt_bridge.torch_interop.meshes.mesh import BATCH_AXES
 from pjrt_bridge.torch_interop.planning.traced import TracedModel
 from pjrt_bridge.torch_interop.planning.weightless import weightless
-from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES
 from pjrt_bridge.torch_interop.sharding.plans import (
     ParallelPlan,
     constrain_borders,

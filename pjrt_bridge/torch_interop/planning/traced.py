@@ -14,10 +14,10 @@ from pjrt_bridge.torch_interop.emit.program import Emitted
 from pjrt_bridge.torch_interop.exporting.capture import CapturedGraph, Source
 from pjrt_bridge.torch_interop.exporting.emission import emitted_row_major
 from pjrt_bridge.torch_interop.exporting.lowering import CONTEXT, lift_random_keys, not_lowerable
+from pjrt_bridge.torch_interop.meshes.constraint import lowering_over_mesh, move_constraints
+from pjrt_bridge.torch_interop.meshes.mesh import BATCH_AXES
 from pjrt_bridge.torch_interop.passes.pipeline import rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
-from pjrt_bridge.torch_interop.sharding.constraint import lowering_over_mesh, move_constraints
-from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES
 from pjrt_bridge.torch_interop.sharding.plans import AxisNames, check_divides, divided_further
 
 PARAMETERS_AXIS = "fsdp"

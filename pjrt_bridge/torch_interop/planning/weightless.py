@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pjrt_bridge.torch_interop.compat.without_memory import WithoutMemory
+from pjrt_bridge.torch_interop.compat.devices.without_memory import WithoutMemory
 
 
 @dataclass(frozen=True)

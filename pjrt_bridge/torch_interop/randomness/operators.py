@@ -17,7 +17,7 @@ import torch
 from torch.fx.node import map_aggregate
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
+from pjrt_bridge.torch_interop.named_device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.randomness.host import kernel
 from pjrt_bridge.torch_interop.randomness.transforms import gradients, over_rows
 

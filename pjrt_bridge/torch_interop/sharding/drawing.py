@@ -9,7 +9,7 @@ import torch
 
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
-from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.sharding.marking import sharding_of
 
 _COLORS = 12

@@ -15,16 +15,17 @@ from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding, Spec
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
-from pjrt_bridge.torch_interop.device import registration, transfer
-from pjrt_bridge.torch_interop.device.current import current_index
-from pjrt_bridge.torch_interop.device.naming import NAME
-from pjrt_bridge.torch_interop.device.storage import (
+from pjrt_bridge.torch_interop.device import registration
+from pjrt_bridge.torch_interop.meshes.mesh import Mesh
+from pjrt_bridge.torch_interop.named_device.naming import NAME
+from pjrt_bridge.torch_interop.resident.client.current import current_index
+from pjrt_bridge.torch_interop.resident.storages import transfer
+from pjrt_bridge.torch_interop.resident.storages.storage import (
     contents_of,
     geometry_of,
     is_resident,
     resident_tensor,
 )
-from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 from pjrt_bridge.torch_interop.tensors import adopt
 from pjrt_bridge.wrong_arguments import checked
 

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.torch_interop.device.storage import is_resident
+from pjrt_bridge.torch_interop.meshes.mesh import BATCH_AXES, Mesh
+from pjrt_bridge.torch_interop.resident.storages.storage import is_resident
 from pjrt_bridge.torch_interop.sharding.marking import mark_sharding, sharding_of
-from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES, Mesh
 from pjrt_bridge.torch_interop.sharding.plans import (
     AxisNames,
     ParallelPlan,

@@ -18,7 +18,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 from pjrt_bridge.errors import OptionError, ProgramError
 from pjrt_bridge.stablehlo.sharding import mesh as grids
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding, Spec
-from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES, Mesh
+from pjrt_bridge.torch_interop.meshes.mesh import BATCH_AXES, Mesh
 from pjrt_bridge.torch_interop.sharding.styles import StyleEffect, constrain_border, effect_of
 
 ParallelPlan = ParallelStyle | Mapping[str, ParallelStyle | Placement | Spec]

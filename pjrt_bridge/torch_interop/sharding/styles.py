@@ -28,8 +28,8 @@ from torch.distributed.tensor.parallel import (
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.stablehlo.sharding import mesh as grids
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.sharding.constraint import OPEN, shard_constraint
-from pjrt_bridge.torch_interop.sharding.mesh import Mesh
+from pjrt_bridge.torch_interop.meshes.constraint import OPEN, shard_constraint
+from pjrt_bridge.torch_interop.meshes.mesh import Mesh
 
 OptionalPlacement = Placement | None
 """Of a value along the axis; None says nothing."""

@@ -6,12 +6,13 @@ import numpy as np
 import torch
 
 from pjrt_bridge.runtime import Buffer, Client
+from pjrt_bridge.runtime.buffers import putting
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
-from pjrt_bridge.runtime.transfers import device_dlpack, putting
+from pjrt_bridge.runtime.transfers import device_dlpack
 from pjrt_bridge.runtime.transfers.host import describe
-from pjrt_bridge.torch_interop.device.border import GivenTensor
 from pjrt_bridge.torch_interop.passes.padding.memory import PaddingMemory
+from pjrt_bridge.torch_interop.resident.graphs.border import GivenTensor
 from pjrt_bridge.torch_interop.shared.kinds import device_of
 from pjrt_bridge.torch_interop.shared.order import StreamOrder
 from pjrt_bridge.torch_interop.shared.views import TensorViews

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 
 from pjrt_bridge.runtime import Buffer, Client, Device
+from pjrt_bridge.runtime.buffers import device_view
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.transfers import device_view
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT
 from pjrt_bridge.torch_interop.shared.order import StreamOrder
 from pjrt_bridge.torch_interop.tensors import in_memory

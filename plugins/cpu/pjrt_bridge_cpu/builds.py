@@ -15,8 +15,8 @@ from pathlib import Path
 from pjrt_bridge import environment
 from pjrt_bridge.errors import PluginNotFound, VariableError
 from pjrt_bridge.registry import PlatformSpec, PluginSpec, wheel_library
-from pjrt_bridge.runtime.compile.options import Override
-from pjrt_bridge.runtime.platforms import CallForm, OptionType
+from pjrt_bridge.runtime.core.compile_options import Override
+from pjrt_bridge.runtime.core.platforms import CallForm, OptionType
 from pjrt_bridge_cpu.aten.processor import has_wide_vectors
 
 VARIABLE = "PJRT_BRIDGE_CPU_BUILD"

@@ -38,7 +38,7 @@ class Recorded:
 
 
 class CudaEvents:
-    """See `pjrt_bridge.runtime.platforms.StreamEvents`."""
+    """See `pjrt_bridge.runtime.core.platforms.StreamEvents`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from pjrt_bridge.stablehlo import Mesh, Program, bindings, modules
+from pjrt_bridge.stablehlo.partitioning.partition import partitioned
+from pjrt_bridge.stablehlo.partitioning.propagation import closed
 from pjrt_bridge.stablehlo.sharding.mesh import axes_in
-from pjrt_bridge.stablehlo.sharding.partition import partitioned
-from pjrt_bridge.stablehlo.sharding.propagation import closed
 from pjrt_bridge_reference.caller_arguments import invalid, unimplemented
 
 _SHARDING = "sdy.sharding"

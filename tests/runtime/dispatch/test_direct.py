@@ -17,8 +17,8 @@ from pjrt_bridge.errors import (
     SignatureMismatch,
     UnsupportedDtype,
 )
-from pjrt_bridge.runtime import Client, Executable
-from pjrt_bridge.runtime.dispatch import native, outputs
+from pjrt_bridge.runtime import Client, Executable, native
+from pjrt_bridge.runtime.dispatch import outputs
 from pjrt_bridge.runtime.ownership.exit import live
 from tests import programs
 from tests.conftest import Census

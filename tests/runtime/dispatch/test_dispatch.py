@@ -15,8 +15,8 @@ import torch
 
 from pjrt_bridge.abi.functions import FUNCTIONS
 from pjrt_bridge.errors import Closed
-from pjrt_bridge.runtime import Client, Executable, Plugin
-from pjrt_bridge.runtime.dispatch import native, plans
+from pjrt_bridge.runtime import Client, Executable, Plugin, native
+from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.runtime.ownership.exit import live
@@ -359,7 +359,7 @@ def test_forms_that_the_program_does_not_have(client: Client) -> None:
 def test_without_the_module_the_results_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     source = """
 import torch
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh())
 def function(x):

@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from tests.plugins import require_dispatcher, run_python
 
 require_dispatcher()
@@ -67,7 +67,7 @@ def test_what_is_no_function(value: object, error: type[Exception]) -> None:
 def test_there_is_an_end_to_them() -> None:
     run_python(
         """
-        from pjrt_bridge.runtime.dispatch import native
+        from pjrt_bridge.runtime import native
         made = {native.module.guard(place) for place in range(1, 257)}
         assert len(made) == 256
         try:

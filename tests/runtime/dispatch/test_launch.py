@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from pjrt_bridge.errors import Internal
-from pjrt_bridge.runtime import Client
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import Client, native
 from tests import programs
 from tests.conftest import Census
 from tests.forked import TORCH
@@ -88,7 +87,8 @@ def test_every_thread_is_told_of_a_failure(client: Client) -> None:
 
 ASKED = """
 import threading, torch
-from pjrt_bridge.runtime.dispatch import native, plans
+from pjrt_bridge.runtime import native
+from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.ownership import pending
 from tests.runtime.dispatch.launching import FailingFunction, Launcher
 

@@ -324,7 +324,7 @@ def test_nothing_is_started_once_another_thread_exits() -> None:
     """Reading the arguments may take the GIL away, and the process may begin to end meanwhile."""
     printed = run_python("""
 import dataclasses, threading, torch
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from tests.runtime.dispatch.launching import Launcher
 

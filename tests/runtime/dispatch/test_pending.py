@@ -11,7 +11,7 @@ require_dispatcher()
 
 COMMON = """
 import collections, gc, sys, time, torch
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime import native
 from pjrt_bridge.runtime.ownership import pending
 from tests.runtime.dispatch.launching import Launcher
 from tests.runtime.ownership.pending import Pending

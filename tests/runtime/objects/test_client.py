@@ -6,7 +6,7 @@ import pytest
 
 from pjrt_bridge.errors import BufferUnavailable, Closed, DataError, OptionError, Unimplemented
 from pjrt_bridge.runtime import Client, Plugin, live_handles
-from pjrt_bridge.runtime.objects.create_options import OPTION_TYPES, check_client_options
+from pjrt_bridge.runtime.core.create_options import OPTION_TYPES, check_client_options
 from tests import programs
 from tests.conftest import Census
 

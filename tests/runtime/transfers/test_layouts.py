@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import DataError, ProgramError, SignatureMismatch
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, Layout
-from pjrt_bridge.runtime.transfers.relayout import LayoutHandling
+from pjrt_bridge.runtime.buffers.relayout import LayoutHandling
 from pjrt_bridge.stablehlo.program.program import Program
 from tests import programs
 from tests.conftest import Census

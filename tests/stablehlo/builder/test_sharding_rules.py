@@ -3,8 +3,8 @@ import pytest
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Builder, TensorType
+from pjrt_bridge.stablehlo.partitioning.propagation import shard
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh
-from pjrt_bridge.stablehlo.sharding.propagation import shard
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 
 MESH = Mesh.of({"d": 2})

@@ -14,7 +14,8 @@ from torch import nn
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.runtime.dispatch import native, plans
+from pjrt_bridge.runtime import native
+from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from tests.plugins import require_dispatcher

@@ -11,7 +11,8 @@ import warnings
 import torch
 # As in a build with CUDA, on a machine with a GPU.
 torch.version.cuda, torch.cuda.device_count = "13.0", lambda: 1
-from pjrt_bridge.torch_interop.device import autoload, naming, use
+from pjrt_bridge.torch_interop.device import autoload, use
+from pjrt_bridge.torch_interop.named_device import naming
 autoload.register()
 print(naming.name())
 torch.compile(lambda x: x + 1, backend="pjrt", options={"plugin": "cpu"})(torch.ones(3))

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.mixed.launchers import BufferLauncher
-from pjrt_bridge.torch_interop.device import programs
+from pjrt_bridge.torch_interop.device.programs import programs
 from pjrt_bridge.torch_interop.ledger import EAGER
 
 X = torch.linspace(0.1, 0.9, 12).reshape(3, 4)

@@ -15,7 +15,7 @@ from torch._higher_order_ops import scan, while_loop
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph
-from pjrt_bridge.torch_interop.device.transfer import COUNTS
+from pjrt_bridge.torch_interop.resident.storages.transfer import COUNTS
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pjrt_bridge.runtime import Buffer
-from pjrt_bridge.runtime.objects.buffer_core import BufferState
-from pjrt_bridge.torch_interop.device.storage import contents_of
+from pjrt_bridge.runtime.core.buffer_core import BufferState
+from pjrt_bridge.torch_interop.resident.storages.storage import contents_of
 
 pytestmark = pytest.mark.usefixtures("device")
 

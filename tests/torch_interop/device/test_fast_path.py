@@ -16,10 +16,11 @@ from torch import nn
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.mixed import records
-from pjrt_bridge.runtime.dispatch import native, plans
+from pjrt_bridge.runtime import native
+from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.torch_interop import compat, compiled_graphs, device
-from pjrt_bridge.torch_interop.compat import third_party_device
-from pjrt_bridge.torch_interop.device.resident_graph import ResidentPath
+from pjrt_bridge.torch_interop.compat.devices import third_party_device
+from pjrt_bridge.torch_interop.resident.graphs.resident_graph import ResidentPath
 from tests.runtime.dispatch.launching import FailingFunction, too_small
 from tests.torch_interop.helpers import assert_same, compiled
 

@@ -14,7 +14,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pjrt_bridge.errors import BridgeWarning, DeviceError, OptionError, VariableError
-from pjrt_bridge.torch_interop.device import backward_threads, buffer_of, chosen, tensor_of, use
+from pjrt_bridge.torch_interop.device import buffer_of, tensor_of, use
+from pjrt_bridge.torch_interop.resident.client import backward_threads, chosen
 
 MODULE: Any = torch.pjrt  # type: ignore[attr-defined]
 
@@ -158,7 +159,7 @@ def test_another_client_is_refused_while_one_is_in_use() -> None:
 
 
 def test_synchronous_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pjrt_bridge.torch_interop.device import programs
+    from pjrt_bridge.torch_interop.device.programs import programs
 
     monkeypatch.setenv("PJRT_BRIDGE_EAGER", "sync")
     x = torch.ones(3, device="pjrt")

@@ -17,8 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from pjrt_bridge import live_handles
 from pjrt_bridge.torch_interop import compiled_graphs
-from pjrt_bridge.torch_interop.device import naming, programs, zeros
-from pjrt_bridge.torch_interop.device.transfer import COUNTS
+from pjrt_bridge.torch_interop.device.programs import programs
+from pjrt_bridge.torch_interop.named_device import naming
+from pjrt_bridge.torch_interop.resident.storages import zeros
+from pjrt_bridge.torch_interop.resident.storages.transfer import COUNTS
 
 
 class Net(nn.Module):

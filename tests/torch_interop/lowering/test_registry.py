@@ -32,7 +32,7 @@ def test_every_name_is_an_operator_of_this_torch():
     # These define operators of their own.
     import transformers.integrations.moe  # noqa: F401
 
-    import pjrt_bridge.torch_interop.device.operators  # noqa: F401
+    import pjrt_bridge.torch_interop.device.operators.operators  # noqa: F401
     from tests.torch_interop.lowering.harness import overload
 
     for name in names():

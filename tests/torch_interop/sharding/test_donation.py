@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pjrt_bridge.runtime import ShardedBuffer
-from pjrt_bridge.torch_interop.device.storage import contents_of
+from pjrt_bridge.torch_interop.resident.storages.storage import contents_of
 from pjrt_bridge.torch_interop.sharding import Mesh, mark_sharding, sharding_of
 
 pytestmark = pytest.mark.usefixtures("fresh")

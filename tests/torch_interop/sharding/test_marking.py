@@ -12,7 +12,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel
 
 from pjrt_bridge import errors
 from pjrt_bridge.torch_interop import device
-from pjrt_bridge.torch_interop.device import chosen
+from pjrt_bridge.torch_interop.resident.client import chosen
 from pjrt_bridge.torch_interop.sharding import (
     Mesh,
     full,
@@ -149,7 +149,7 @@ def test_what_pytorch_computes_keeps_the_division(mesh: Mesh) -> None:
 
 
 def device_bytes() -> int:
-    from pjrt_bridge.torch_interop.device.transfer import COUNTS
+    from pjrt_bridge.torch_interop.resident.storages.transfer import COUNTS
 
     return COUNTS.to_device + COUNTS.to_host
 

@@ -12,7 +12,9 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.foreign_functions import OPERATOR
 from pjrt_bridge.torch_interop.passes.lift_scalars import use_of
-from pjrt_bridge.torch_interop.passes.padding import (
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
+from pjrt_bridge.torch_interop.passes.padding.operators import (
     adaptive,
     bags,
     borders,
@@ -35,8 +37,6 @@ from pjrt_bridge.torch_interop.passes.padding import (
     replacing,
     sampling,
 )
-from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.rows import PaddingRule, Use
 
 

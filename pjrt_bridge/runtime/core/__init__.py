@@ -1,0 +1,1 @@
+"""What a plugin's objects have in common: devices, events, layouts, options, descriptions."""

@@ -1,0 +1,1 @@
+"""Dividing programs over the devices of a mesh, by Shardy."""

@@ -1,0 +1,255 @@
+"""AOTAutograd: from a graph of Dynamo to graphs of ATen, with what it knows of their arguments."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import fx
+from torch._decomp import _core_aten_decompositions_post_autograd
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch_config
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._ops import OpOverload
+from torch.utils.checkpoint import CheckpointPolicy
+
+from pjrt_bridge.torch_interop.compat.aot.flex import flex_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import CHOOSING
+from pjrt_bridge.torch_interop.compat.decomposed.accelerators import (
+    accelerator_decompositions,
+    portable_kernels,
+)
+from pjrt_bridge.torch_interop.compat.decomposed.changing_numbers import (
+    number_decompositions,
+    numbers_in_expressions,
+)
+from pjrt_bridge.torch_interop.compat.decomposed.checks import checks_kept
+from pjrt_bridge.torch_interop.compat.decomposed.filling import filling_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.fused_cells import fused_cell_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import (
+    fused_step_decompositions,
+    replace_fused_steps,
+)
+from pjrt_bridge.torch_interop.compat.decomposed.interpolation import interpolation_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.lists import list_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.loss_scaling import loss_scaling_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.losses import loss_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.quantized import quantized_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.value_ranges import with_value_checks
+from pjrt_bridge.torch_interop.compat.operators import operator_name
+from pjrt_bridge.torch_interop.compat.promises.number_limits import has_numbers, with_number_limits
+from pjrt_bridge.torch_interop.compat.promises.values import DATA_DEPENDENT
+
+CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
+"""Takes an ATen graph and example inputs; gives a boxed function over a list of arguments."""
+
+KEPT = (
+    # Saves other values than its backward expects: gradients would be wrong without an error.
+    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    # Loses the strides of memory with gaps.
+    "aten.select_scatter.default",
+    # Steps from the number that was given, where eager rounds it to an integer dtype first.
+    "aten.linspace.default",
+    # Scales bools as integers, which then cannot be added.
+    "aten.index_add.default",
+    # Takes negative positions, which the operator refuses.
+    "aten.index_copy.default",
+    # Asks for the value of an index that is a scalar.
+    "aten.take.default",
+    # Divides before it multiplies, which overflows and vanishes where the operator does not.
+    "aten.addcdiv.default",
+    # Multiplies complex terms by 1, which makes NaN beside infinities.
+    "aten.addcmul.default",
+    # Takes a weight without dimensions for a number, which the operator does not round.
+    "aten.lerp.Tensor",
+)
+"""Operators with lowerings of their own, because torch's decompositions are wrong."""
+
+
+@cache
+def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+    # Operators that are made of others are decomposed without a table when they are traced; to put
+    # them into one, `core_aten_decompositions` looks through every operator there is.
+    core = _core_aten_decompositions_post_autograd()
+    table: dict[Any, Callable[..., Any]] = {
+        **core,
+        **filling_decompositions(),
+        **list_decompositions(),
+        **fused_step_decompositions(),
+        **fused_cell_decompositions(),
+        **loss_scaling_decompositions(),
+        **loss_decompositions(),
+        **interpolation_decompositions(),
+        **flex_decompositions(),
+    }
+    return with_value_checks({op: rule for op, rule in table.items() if str(op) not in KEPT})
+
+
+def decompositions(
+    keep: Callable[[str], bool] = lambda _: False,
+    refused: Callable[[OpOverload, Any], bool] | None = None,
+    limited_by: Callable[[OpOverload, Any], bool] | None = None,
+) -> dict[Any, Callable[..., Any]]:
+    """The decompositions that graphs go through before they are lowered.
+
+    Args:
+        keep: says of an operator's name that it is to stay as it is.
+        refused: says that of an operator with its positional and keyword arguments.
+        limited_by: says that PyTorch refuses these, for the limits of numbers that change.
+    """
+    rules = {**_decompositions(), **quantized_decompositions()}
+    table = {op: rule for op, rule in rules.items() if not keep(str(op))}
+    if refused is not None:
+        table = {op: partial(_unless, refused, op, rule) for op, rule in table.items()}
+    numbers = number_decompositions(table)
+    found = {
+        **table,
+        **{op: rule for op, rule in numbers.items() if not keep(str(op))},
+        **accelerator_decompositions(traced=True),
+    }
+    return found if limited_by is None else with_number_limits(found, limited_by)
+
+
+def _unless(
+    refused: Callable[[OpOverload, Any], bool],
+    op: OpOverload,
+    rule: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if refused(op, (args, kwargs)):
+        return NotImplemented
+    try:
+        return rule(*args, **kwargs)
+    except DATA_DEPENDENT:
+        raise
+    except (IndexError, RuntimeError, TypeError, ValueError):
+        # Some refuse what the operator itself takes; if it does not, it raises when it is traced.
+        return NotImplemented
+
+
+def run_aot_autograd(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    forward: CompileGraph,
+    backward: CompileGraph,
+    inference: CompileGraph,
+    keep: Callable[[str], bool] = lambda _: False,
+    refused: Callable[[OpOverload, Any], bool] | None = None,
+    change: Callable[[fx.GraphModule], None] = lambda _: None,
+    saves_views: bool = True,
+    attending: Collection[str] = CHOOSING,
+) -> Callable[..., Any]:
+    """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
+
+    `keep` names operators that must not be decomposed, and `refused` uses of others; `change` is
+    given each joint graph before it is divided into forward and backward. Unless forward
+    `saves_views` for backward, it saves what they are views of. On the devices `attending`
+    attention in half precision is traced as one operator.
+    """
+    replace_fused_steps(graph.graph)
+    graph.recompile()
+    kept = (lambda name: name == _DETACH or keep(name)) if _has_scan(graph) else keep
+    # The cache of AOTAutograd does not know which backend an entry belongs to.
+    limited_by = refused if has_numbers(graph.graph) else None
+    with (
+        functorch_config.patch(enable_autograd_cache=False),
+        portable_kernels(inputs, attending),
+        checks_kept(),
+        numbers_in_expressions(),
+    ):
+        return aot_autograd(
+            fw_compiler=forward,
+            bw_compiler=backward,
+            inference_compiler=inference,
+            decompositions=lambda: decompositions(kept, refused, limited_by),
+            partition_fn=partial(_partition, change, saves_views),
+            keep_inference_input_mutations=True,
+        )(graph, inputs)
+
+
+_DETACH = "aten.detach.default"
+
+
+def _has_scan(graph: fx.GraphModule) -> bool:
+    """Whether there is a `scan`, which must not save for backward the results that it gives.
+
+    Those that backward needs are detached from these; torch's decomposition of `detach` gives what
+    it is given, and `scan` refuses results that are one tensor (torch 2.13).
+    """
+    parts = [part for part in graph.modules() if isinstance(part, fx.GraphModule)]
+    return any(
+        node.target is torch.ops.higher_order.scan for part in parts for node in part.graph.nodes
+    )
+
+
+def is_of_overlapping_arguments(error: Exception) -> bool:
+    """Whether AOTAutograd does not take arguments in one memory that a graph writes into.
+
+    It puts one tensor in their place, but (torch 2.13) neither for several element types, nor where
+    autograd knows some as views and others not, nor where it knows none and sizes are symbols.
+    """
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_name == "merge_view_inputs" for frame, _ in frames)
+
+
+def _partition(
+    change: Callable[[fx.GraphModule], None],
+    saves_views: bool,
+    joint: fx.GraphModule,
+    inputs: Sequence[Any],
+    **counts: Any,
+) -> Any:
+    """Divide a joint graph into forward and backward."""
+    change(joint)
+    for node in joint.graph.nodes:
+        if operator_name(node.target) == "aten.clone.default" and node.args[0].op == "placeholder":
+            # AOTAutograd keeps the old value of an input that is written into by a copy. Left to
+            # itself the partitioner would copy the input again in backward, when it is too late.
+            save_for_backward(node)
+    with functorch_config.patch(recompute_views=not saves_views):
+        return divided(joint, inputs, **counts)
+
+
+def divided(joint: fx.GraphModule, inputs: Sequence[Any], **counts: Any) -> Any:
+    """The forward and the backward graph of a joint graph whose equal calls are merged.
+
+    Args:
+        joint: the graph.
+        inputs: its arguments.
+        counts: as the partitioners of torch take them.
+    """
+    # Torch's pass over equal calls imports Inductor.
+    # Torch's other partitioner saves what backward reads as it is, transposed weights too, which
+    # here would be a copy of each of them in each step.
+    with functorch_config.patch(cse=False):
+        return min_cut_rematerialization_partition(joint, inputs, **counts)
+
+
+def save_for_backward(node: fx.Node) -> None:
+    """Say in a joint graph that backward is to use what forward has computed here."""
+    node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """The function as AOTAutograd's runtime calls it: with one list that it may empty."""
+
+    def run(arguments: list[Any]) -> Any:
+        return function(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
+    """Where a backward graph is given the inputs of its forward graph that have these indices.
+
+    AOTAutograd names the inputs of both `primals_1`, `primals_2`, ...
+    """
+    names = {f"primals_{index + 1}" for index in inputs}
+    placeholders = [node for node in backward.nodes if node.op == "placeholder"]
+    return frozenset(at for at, node in enumerate(placeholders) if node.target in names)

@@ -1,0 +1,1 @@
+"""Dynamo: which graphs it makes of Python code, and with which sizes."""

@@ -1,0 +1,1 @@
+"""Decompositions: operators of torch as other operators of torch."""

@@ -1,0 +1,1 @@
+"""Fake tensors, symbolic sizes and the graphs that hold them."""

@@ -1,0 +1,1 @@
+"""Kernels of torch's operators on resident tensors."""

@@ -1,0 +1,1 @@
+"""Programs for calls of operators: traced, compiled and kept."""

@@ -1,0 +1,1 @@
+"""Operators that are recorded, and computed together (fused eager)."""

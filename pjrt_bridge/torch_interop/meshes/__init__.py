@@ -1,0 +1,1 @@
+"""Meshes of devices, and the shardings that models ask for."""

@@ -1,0 +1,1 @@
+"""Calls of operators on resident tensors: what a program for one depends on."""

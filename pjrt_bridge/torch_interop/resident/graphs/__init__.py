@@ -1,0 +1,1 @@
+"""Compiled graphs over resident tensors."""
