@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pjrt_bridge import registry, user_warnings
 from pjrt_bridge.abi.values import NamedValue
@@ -13,6 +14,7 @@ from pjrt_bridge.errors import (
     RegistrationError,
 )
 from pjrt_bridge.jax_interop import compat, linear_algebra, tables
+from pjrt_bridge.jax_interop.lapack import code_without_lapack
 from pjrt_bridge.registry import PluginInfo
 from pjrt_bridge.registry.registry import PluginLike
 from pjrt_bridge.runtime.core.create_options import check_client_options
@@ -114,7 +116,11 @@ def _register(info: PluginInfo, options: Mapping[str, NamedValue] | None) -> str
     library = spec.path is not None
     compat.add_backend(
         name,
-        tables.table_for_jax(plugin.api, guarded=not library),
+        tables.table_for_jax(
+            plugin.api,
+            guarded=not library,
+            rewrite=partial(code_without_lapack, version=plugin.stablehlo_version),
+        ),
         priority=spec.priority,
         options=checked,
         profiled=library,

@@ -52,6 +52,24 @@ def without_lapack(program: Program, where: str) -> Program:
     return Builder.rewritten(program, [{_CALL: _written}])
 
 
+def code_without_lapack(code: bytes, version: str | None) -> bytes:
+    """The same for the code of a program that JAX wrote for a plugin.
+
+    Args:
+        code: a portable artifact; given back where it has no calls.
+        version: of StableHLO, that the plugin reads.
+
+    Raises:
+        ProgramError: it cannot be read.
+    """
+    # Strings are not compressed in MLIR's bytecode; few programs have to be read.
+    if b"lapack_" not in code:
+        return code
+    program = Program.parse(code)
+    found = without_lapack(program, f"function {program.name!r} of JAX")
+    return code if found is program else found.serialize_for(version)
+
+
 def _function(target: str) -> Callable[..., Any] | None:
     found = _LAPACK.fullmatch(target)
     return _FUNCTIONS.get(found["function"] if found else target)

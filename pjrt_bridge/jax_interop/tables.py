@@ -2,8 +2,9 @@
 
 JAX destroys its objects wherever Python drops them, also while an exception is on its way. A
 function that is Python's (`pjrt_bridge.abi.implement`) would fail then, and JAX ends the process
-when something cannot be destroyed. And JAX knows nothing of the compiler flags without which known
-plugins give wrong results (`pjrt_bridge.runtime.core.platforms`).
+when something cannot be destroyed. JAX knows nothing of the compiler flags without which known
+plugins give wrong results (`pjrt_bridge.runtime.core.platforms`), and it writes calls of functions
+that its own libraries alone have.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.functions import FUNCTIONS, SLOT, offset_of
+from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import text
 from pjrt_bridge.errors import BridgeWarning, PjrtBridgeError, RegistrationError
 from pjrt_bridge.runtime import native
@@ -34,11 +36,15 @@ _kept: list[object] = []
 """JAX keeps what it is given until the process ends."""
 
 
-def table_for_jax(api: Api, *, guarded: bool) -> int:
+def table_for_jax(
+    api: Api, *, guarded: bool, rewrite: Callable[[bytes], bytes] | None = None
+) -> int:
     """Address of the copy, which lives as long as the process.
 
     Args:
         api: the plugin's table.
+        rewrite: gives the code of a program that the plugin is to compile, for JAX's code. Where it
+            raises, the plugin gets JAX's, and says what is wrong with that.
         guarded: its functions may be Python's, so those that destroy set a pending exception aside.
 
     Raises:
@@ -48,7 +54,7 @@ def table_for_jax(api: Api, *, guarded: bool) -> int:
     start = ctypes.addressof(memory)
     address = start + -start % 8
     ctypes.memmove(address, api.address, api.struct_size)
-    compile_ = _FUNCTION(_compile_with_flags(api))
+    compile_ = _FUNCTION(_compile_with_flags(api, rewrite))
     _slot(address, "Client_Compile").value = ctypes.cast(compile_, ctypes.c_void_p).value
     if guarded:
         _guard(address, api)
@@ -60,7 +66,9 @@ def _slot(address: int, function: str) -> ctypes.c_void_p:
     return ctypes.c_void_p.from_address(address + offset_of(function))
 
 
-def _compile_with_flags(api: Api) -> Callable[[int], int | None]:
+def _compile_with_flags(
+    api: Api, rewrite: Callable[[bytes], bytes] | None
+) -> Callable[[int], int | None]:
     struct = FUNCTIONS["Client_Compile"]
     assert struct is not None
     pointer = _slot(api.address, "Client_Compile").value
@@ -75,12 +83,15 @@ def _compile_with_flags(api: Api) -> Callable[[int], int | None]:
         given, size = args.compile_options, args.compile_options_size
         # The last of two values of a flag counts, so the caller's stand behind.
         options = _flags(api, args.client, known) + ctypes.string_at(given, size)
+        written = args.program
+        program = None if rewrite is None else _rewritten(written, rewrite)
         while True:
             # A signal's handler may raise here. Nothing may be raised into C, where it would mean
             # success, and what a call has returned by then is lost.
             try:
                 args.compile_options = ctypes.cast(ctypes.c_char_p(options), ctypes.c_void_p).value
                 args.compile_options_size = len(options)
+                args.program = written if program is None else ctypes.addressof(program)
                 failed: int | None = compile_(address)
                 if failed and len(options) > size:
                     # A version of the plugin that does not know the flags may do without them.
@@ -95,8 +106,25 @@ def _compile_with_flags(api: Api) -> Callable[[int], int | None]:
                     return None
             finally:
                 args.compile_options, args.compile_options_size = given, size
+                args.program = written
 
     return call
+
+
+def _rewritten(address: int, rewrite: Callable[[bytes], bytes]) -> Any:
+    """A PJRT_Program with its code rewritten, which it keeps alive; None where that is the same."""
+    struct = STRUCTS["PJRT_Program"].ctype
+    program = struct.from_buffer_copy(struct.from_address(address))
+    code = ctypes.string_at(program.code, program.code_size)
+    # Nothing may be raised into C.
+    with suppress(Exception):
+        found = rewrite(code)
+        if found != code:
+            program.code = ctypes.cast(ctypes.c_char_p(found), ctypes.c_void_p).value
+            program.code_size = len(found)
+            program.kept = found
+            return program
+    return None
 
 
 def _interrupt(thread: int) -> None:

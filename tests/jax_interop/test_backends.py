@@ -36,8 +36,25 @@ def says(kind, text, call, *args, **kwargs):
 """
 
 
-def run(source: str, *arguments: str) -> str:
-    return run_python(source, *arguments, prelude=PRELUDE)
+def run(source: str, *arguments: str, timeout: float = 60) -> str:
+    return run_python(source, *arguments, prelude=PRELUDE, timeout=timeout)
+
+
+def test_decompositions_that_jax_has_for_its_own_platforms() -> None:
+    run(
+        """
+        names = jax_interop.register(["cpu"])
+        import jax
+        import jax.numpy as jnp
+        x = np.float32([[2, 1, 0], [1, 3, 1], [0, 1, 4]])
+        with jax.default_device(jax.devices(names["cpu"])[0]):
+            values = jnp.linalg.eigvalsh(x)
+            singular = jnp.linalg.svd(x[:2], compute_uv=False)
+        np.testing.assert_allclose(values, np.linalg.eigvalsh(x), rtol=1e-5)
+        np.testing.assert_allclose(singular, np.linalg.svd(x[:2], compute_uv=False), rtol=1e-5)
+        """,
+        timeout=240,
+    )
 
 
 def test_names_options_and_several_devices() -> None:
