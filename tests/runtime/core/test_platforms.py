@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import pjrt_bridge
 from pjrt_bridge.errors import BridgeWarning, OptionError
 from pjrt_bridge.runtime.core import platforms
 from pjrt_bridge.runtime.core.platforms import PlatformSpec
@@ -64,7 +65,7 @@ def test_users_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     PlatformSpec("chip").warn()
 
 
-PACKAGE = Path(platforms.__file__).parent.parent
+PACKAGE = Path(pjrt_bridge.__file__).parent
 DEVICES = re.compile(r"(cpu|gpu|cuda|rocm|tpu)|.*(onednn|libtpu|(cpu|gpu|cuda|tpu)_).*", re.DOTALL)
 """A device's name as a word of its own, or as a part of a name that a plugin reads."""
 ELSEWHERE = (
