@@ -13,7 +13,8 @@ def test_the_backend_is_listed() -> None:
 def test_a_program_that_never_imports_the_bridge() -> None:
     device = "pjrt_bridge.torch_interop.device"
     light = {"pjrt_bridge", "pjrt_bridge.lazy_names", "pjrt_bridge.torch_interop", device}
-    light |= {f"{device}.autoload", f"{device}.naming"}
+    named = "pjrt_bridge.torch_interop.named_device"
+    light |= {f"{device}.autoload", named, f"{named}.first_use", f"{named}.naming"}
     program = (
         "import sys, torch\n"
         f"LIGHT = {light}\n"
