@@ -15,8 +15,6 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
-
 from pjrt_bridge.jax_interop import compat
 
 _SWEEPS = 30
@@ -76,20 +74,17 @@ def _eigh_of_one(x: Any) -> tuple[Any, Any]:
     # A row and a column of zeros make the size even; no rotation mixes them with others.
     even = size + size % 2
     matrix = jnp.zeros((even, even), x.dtype).at[:size, :size].set(x / scale)
-    pairs = _pairs(even)
-    rounds = tuple(jnp.asarray(array) for array in pairs)
     limit = jnp.finfo(x.dtype).eps * jnp.linalg.norm(matrix)
 
     def off_diagonal(matrix: Any) -> Any:
         return jnp.linalg.norm(matrix * (1 - jnp.eye(even, dtype=matrix.dtype)))
 
-    def rotate(index: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+    def rotate(_: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
         matrix, vectors = state
-        first, second, back = (array[index] for array in rounds)
-        rotation = _rotation(matrix, first, second)
-        matrix = _turned(matrix, first, second, back, rotation)
-        matrix = _adjoint(_turned(_adjoint(matrix), first, second, back, rotation))
-        return matrix, _turned(vectors, first, second, back, rotation)
+        cosine, sine = _rotation(matrix)
+        matrix, vectors = (_turned(array, cosine, sine, 1) for array in (matrix, vectors))
+        matrix = _turned(matrix, cosine[:, None], jnp.conj(sine)[:, None], 0)
+        return _next_pairs(_next_pairs(matrix, 0), 1), _next_pairs(vectors, 1)
 
     def goes_on(state: tuple[Any, Any, Any]) -> Any:
         sweep, matrix, _ = state
@@ -107,32 +102,19 @@ def _eigh_of_one(x: Any) -> tuple[Any, Any]:
     return values[order] + unknown, vectors[:size, :size][:, order] + unknown
 
 
-def _pairs(size: int) -> tuple[np.ndarray[Any, Any], ...]:
-    """Rounds in which every column meets each other one once, as players in a tournament.
+def _rotation(matrix: Any) -> tuple[Any, Any]:
+    """Cosines, and sines with phases, of what makes elements of pairs of columns zero.
 
-    Returns:
-        The first and the second columns of the pairs `[size - 1, size / 2]`, and where each column
-        is among both `[size - 1, size]`.
+    The pairs are a column of the first half and the one in its place in the second.
     """
-    others = np.arange(1, size)
-    order = np.stack([np.append(0, np.roll(others, turn)) for turn in range(size - 1)])
-    first, second = order[:, : size // 2], order[:, : size // 2 - 1 : -1]
-    both = np.concatenate([first, second], axis=1)
-    return (
-        first.astype(np.int32),
-        second.astype(np.int32),
-        np.argsort(both, axis=1).astype(np.int32),
-    )
-
-
-def _rotation(matrix: Any, first: Any, second: Any) -> tuple[Any, Any]:
-    """The cosines, and the sines with phases, of what makes elements of pairs of columns zero."""
     import jax.numpy as jnp
 
-    element = matrix[first, second]
+    half = matrix.shape[0] // 2
+    element = jnp.diagonal(matrix[:half, half:])
     size = jnp.abs(element)
     is_zero = size == 0
-    above, below = (jnp.real(matrix[where, where]) for where in (first, second))
+    above = jnp.real(jnp.diagonal(matrix[:half, :half]))
+    below = jnp.real(jnp.diagonal(matrix[half:, half:]))
     ratio = (below - above) / (2 * jnp.where(is_zero, 1, size))
     tangent = jnp.where(ratio < 0, -1, 1) / (jnp.abs(ratio) + jnp.hypot(ratio, 1))
     tangent = jnp.where(is_zero, 0, tangent)
@@ -141,14 +123,30 @@ def _rotation(matrix: Any, first: Any, second: Any) -> tuple[Any, Any]:
     return cosine.astype(matrix.dtype), (cosine * tangent).astype(matrix.dtype) * phase
 
 
-def _turned(matrix: Any, first: Any, second: Any, back: Any, rotation: tuple[Any, Any]) -> Any:
-    """A matrix with pairs of its columns rotated."""
+def _turned(matrix: Any, cosine: Any, sine: Any, axis: int) -> Any:
+    """A matrix with pairs of its columns (1) or rows (0) rotated."""
     import jax.numpy as jnp
 
-    cosine, sine = rotation
-    left, right = matrix[:, first], matrix[:, second]
+    left, right = jnp.split(matrix, 2, axis)
     new = (cosine * left - jnp.conj(sine) * right, sine * left + cosine * right)
-    return jnp.concatenate(new, axis=1)[:, back]
+    return jnp.concatenate(new, axis)
+
+
+def _next_pairs(matrix: Any, axis: int) -> Any:
+    """Columns or rows in the order of the next pairs, as players in a tournament.
+
+    The first one stays, all others move by one place in a circle: along the first half and back
+    along the second. After as many rounds as there are others the order is that of the start.
+    """
+    import jax.numpy as jnp
+
+    half = matrix.shape[axis] // 2
+    if half == 1:
+        return matrix
+    left, right = jnp.split(matrix, 2, axis)
+    first, between, last = jnp.split(left, [1, half - 1], axis)
+    joining, following = jnp.split(right, [1], axis)
+    return jnp.concatenate([first, joining, between, following, last], axis)
 
 
 def reflections(x: Any) -> tuple[Any, Any]:
