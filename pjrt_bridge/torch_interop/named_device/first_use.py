@@ -14,6 +14,12 @@ import torch
 _CLASSES = ("device_index",)
 _ANSWERED_BEFORE = ("current_accelerator", "is_available")
 
+by_operators: list[Any] = []
+"""The operator that was called first, if that was the first use of the device.
+
+Its device had its index by then, from torch's C++, which knows of no other than 0 before.
+"""
+
 _register: list[Callable[[], None]] = []
 _library: list[Any] = []
 _replaced: dict[str, Any] = {}
@@ -55,6 +61,7 @@ def forget() -> None:
 
 
 def _first_call(op: Any, *args: Any, **kwargs: Any) -> Any:
+    by_operators.append(op)
     begin()
     return op(*args, **kwargs)
 

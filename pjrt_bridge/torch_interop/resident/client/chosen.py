@@ -161,11 +161,13 @@ def chosen(index: int) -> tuple[Client, Device]:
 def default_index() -> int:
     """The index that `torch.device("pjrt")` has where nothing was chosen.
 
-    It is that of this process, if programs may name its devices by that, and can train there.
+    It is that of this process, if programs may name its devices by that, and can train there. It is
+    0 where an operator was the first use of the device: its results are on the device 0 already.
     """
     rank = launched.rank()
     is_name = bool(rank) and len(client().devices) < launched.processes()
-    return rank if is_name and backward_threads.has(rank) else 0
+    is_settled = bool(first_use.by_operators) or not backward_threads.has(rank)
+    return rank if is_name and not is_settled else 0
 
 
 by_default(default_index)
