@@ -72,7 +72,7 @@ def code_without_lapack(code: bytes, version: str | None) -> bytes:
 
 def _function(target: str) -> Callable[..., Any] | None:
     found = _LAPACK.fullmatch(target)
-    return _FUNCTIONS.get(found["function"] if found else target)
+    return _FUNCTIONS.get(found["function"]) if found else _OF_XLA.get(target)
 
 
 def _written(b: Builder, call: Operation) -> Sequence[Value] | None:
@@ -106,8 +106,8 @@ def _potrf(options: Options, x: Any) -> Sequence[Any]:
     from jax.lax import linalg
 
     is_lower = options["uplo"] == "L"
-    found = linalg.cholesky(x if is_lower else _adjoint(x), symmetrize_input=False)
-    return (found if is_lower else _adjoint(found)), _failed(found)
+    found = linalg.cholesky(x if is_lower else linear_algebra.adjoint(x), symmetrize_input=False)
+    return (found if is_lower else linear_algebra.adjoint(found)), _failed(found)
 
 
 def _getrf(options: Options, x: Any) -> Sequence[Any]:
@@ -133,7 +133,7 @@ def _ormqr(options: Options, x: Any, factors: Any, other: Any) -> Sequence[Any]:
     square = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
     product = linear_algebra.product_of_reflections(square, factors)
     if options["transpose"]:
-        product = _adjoint(product)
+        product = linear_algebra.adjoint(product)
     return (product @ other if options["left"] else other @ product,)
 
 
@@ -185,12 +185,6 @@ def _failed(found: Any) -> Any:
     return jnp.any(jnp.isnan(found), axis=(-2, -1))
 
 
-def _adjoint(x: Any) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.conj(jnp.swapaxes(x, -1, -2))
-
-
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "potrf": _potrf,
     "getrf": _getrf,
@@ -206,7 +200,11 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "gesvd": _gesdd,
     "trsm": _trsm,
     "gtsv": _gtsv,
-    # JAX's calls on platforms for which it has no library.
+}
+"""By names of LAPACK's functions, without that of the element type."""
+
+_OF_XLA: Mapping[str, Callable[..., Any]] = {
     "Qr": _geqrf,
     "ProductOfElementaryHouseholderReflectors": _orgqr,
 }
+"""JAX's calls on platforms for which it has no library."""

@@ -57,7 +57,7 @@ def eigh(x: Any, *, lower: bool) -> tuple[Any, Any]:
     triangle = jnp.tril(x, -1) if lower else jnp.triu(x, 1)
     diagonal = jnp.real(jnp.diagonal(x, axis1=-2, axis2=-1)).astype(x.dtype)
     size = x.shape[-1]
-    full = triangle + _adjoint(triangle) + diagonal[..., None] * jnp.eye(size, dtype=x.dtype)
+    full = triangle + adjoint(triangle) + diagonal[..., None] * jnp.eye(size, dtype=x.dtype)
     values, vectors = _mapped(_eigh_of_one, full)
     return values, vectors
 
@@ -237,7 +237,8 @@ def _product_of_one(x: Any, factors: Any) -> Any:
     return jax.lax.fori_loop(0, count, reflect, jnp.eye(x.shape[0], x.shape[1], dtype=x.dtype))
 
 
-def _adjoint(x: Any) -> Any:
+def adjoint(x: Any) -> Any:
+    """Matrices transposed, and conjugated."""
     import jax.numpy as jnp
 
     return jnp.conj(jnp.swapaxes(x, -1, -2))
