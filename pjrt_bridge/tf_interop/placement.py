@@ -133,13 +133,9 @@ def _refusal(
         return _REFUSED[made.type]
     if made.type.startswith(_ELSEWHERE):
         return "it communicates with other devices or with the host", "refused"
-    if made.type not in kernels:
-        return "XLA has no kernel for it", "unsupported"
-    if not any(_fits(made, kernel) for kernel in kernels[made.type]):
-        types = ", ".join(
-            sorted({tensor.dtype.base_dtype.name for tensor in (*made.inputs, *made.outputs)})
-        )
-        return f"XLA has no kernel of it for {types}", "refused"
+    missing = None if compat.callee(made) is not None else _missing_kernel(made, kernels)
+    if missing is not None:
+        return missing
     if made.type == "EmptyTensorList":
         most = compat.constant_value(made.inputs[1])
         if most is not None and most < 0:
@@ -158,6 +154,17 @@ def _refusal(
             reason = _inner_refusal(made, name, kernels, (*inside, name))
             if reason is not None:
                 return reason
+    return None
+
+
+def _missing_kernel(made: Any, kernels: Mapping[str, Any]) -> tuple[str, ReasonKind] | None:
+    if made.type not in kernels:
+        return "XLA has no kernel for it", "unsupported"
+    if not any(_fits(made, kernel) for kernel in kernels[made.type]):
+        types = ", ".join(
+            sorted({tensor.dtype.base_dtype.name for tensor in (*made.inputs, *made.outputs)})
+        )
+        return f"XLA has no kernel of it for {types}", "refused"
     return None
 
 

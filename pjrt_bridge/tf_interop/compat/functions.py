@@ -88,7 +88,11 @@ def called(graph: Any, name: str) -> Any:
         return found
     definition = context.context().get_function_def(name)
     try:
-        return function_def_to_graph.function_def_to_graph(definition, propagate_device_spec=True)
+        # Functions of TensorFlow 1 are types of operations, which the graph knows.
+        with graph.as_default():
+            return function_def_to_graph.function_def_to_graph(
+                definition, propagate_device_spec=True
+            )
     except (RuntimeError, ValueError) as error:
         raise NotExportable(f"function {name!r} cannot be read: {error}") from error
 
@@ -112,8 +116,8 @@ def callee(made: Any) -> str | None:
 
 
 def functions_of(made: Any) -> list[str]:
-    """Names of the functions that an operation refers to: the bodies of a loop or a branch."""
-    found = []
+    """Names of the functions that an operation refers to: what it calls, a loop's, a branch's."""
+    found = [] if op_def_registry.get(made.type) is not None else [str(made.type)]
     for value in made.node_def.attr.values():
         found += [item.name for item in (value.func, *value.list.func) if item.name]
     return found

@@ -116,3 +116,30 @@ def moving_average() -> Instance:
         return before, between, mean + 0
 
     return Instance(run, lambda rng: given(floats(rng, 3, 4)), [w, mean])
+
+
+@whole("While", tolerance=1e-4)
+def connectionist_temporal_classification() -> Instance:
+    """Its loops call functions by their names, as TensorFlow 1 writes calls."""
+    dense = weights(6, 5)
+
+    def run(x: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            losses = tf.nn.ctc_loss(
+                labels,
+                x @ dense,
+                lengths,
+                tf.constant([8, 6]),
+                logits_time_major=False,
+                blank_index=0,
+            )
+            loss = tf.reduce_mean(losses)
+        found = tape.gradient(loss, dense)
+        dense.assign_sub(0.1 * found)
+        return losses, found
+
+    return Instance(
+        run,
+        lambda rng: given(floats(rng, 2, 8, 6), 1 + numbers(rng, 4, 2, 3), tf.constant([3, 2])),
+        [dense],
+    )
