@@ -68,6 +68,7 @@ def _differentiable(view: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _make_differentiable(view: fx.Node) -> None:
     if view.target is not getitem:
+        assert isinstance(view.target, compat.OpOverload)
         view.args = (view.target, *view.args)
         view.target = _differentiable
 
