@@ -285,6 +285,24 @@ def relations(results: list[torch.Tensor], weight: torch.Tensor) -> list[Any]:
     return [*found, *states, *torch.autograd.grad(total, weight)]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.view_as_real(torch.complex(x, x))[:0, :, 1].clone(),
+        lambda x: torch.empty_strided((0, 3), (6, 2)),
+        lambda x: x[:0].t().clone(),
+    ],
+    ids=["with gaps", "made with gaps", "transposed"],
+)
+def test_results_without_elements_have_strides(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    run = torch.compile(function, backend="pjrt")
+    for rows in (3, 1, 2):
+        x = numbers(3 * rows).view(rows, 3)
+        assert geometry(run(x)) == geometry(function(x))
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
