@@ -242,12 +242,104 @@ def test_the_same_view_twice_is_one_tensor() -> None:
     assert one is other
 
 
-def test_results_may_be_written_into_by_what_requires_gradients() -> None:
-    weight = torch.ones(3, requires_grad=True)
-    one, other = torch.compile(lambda x: (x + 1).split(3), backend="pjrt")(numbers(6))
-    one.add_(weight)
-    assert one.requires_grad
-    assert not other.requires_grad
+def a_base_and_a_row(x: torch.Tensor) -> list[torch.Tensor]:
+    made = torch.zeros_like(x)
+    return [made, made[0], made[1:].t()]
+
+
+def rows_without_their_base(x: torch.Tensor) -> list[torch.Tensor]:
+    made = x + 1
+    return [made[0], made[1:].t(), made[0]]
+
+
+def rows_of_two_bases(x: torch.Tensor) -> list[torch.Tensor]:
+    return [(x + 1)[:1], (x + 1)[1:]]
+
+
+def parts(x: torch.Tensor) -> list[torch.Tensor]:
+    return [*(x + 1).split(2)]
+
+
+def parts_of_numbers(x: torch.Tensor) -> list[torch.Tensor]:
+    made = torch.complex(x, x + 1)
+    return [made, made.conj(), torch.view_as_real(made)[0], made.view(-1)[1:]]
+
+
+def relations(results: list[torch.Tensor], weight: torch.Tensor) -> list[Any]:
+    """Which results are views of which, and what becomes of them when one is written into."""
+    bases = [item._base for item in results]
+    found: list[Any] = [
+        (item._is_view(), [base is other for other in (*results, *bases)])
+        for item, base in zip(results, bases, strict=True)
+    ]
+    before = [item._version for item in results]
+    try:
+        results[0].mul_(weight)
+        total = sum((item.abs().sum() for item in results if item.requires_grad), weight)
+    except RuntimeError as error:
+        return [*found, type(error)]
+    states = [
+        (item.requires_grad, item._version - version)
+        for item, version in zip(results, before, strict=True)
+    ]
+    return [*found, *states, *torch.autograd.grad(total, weight)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.view_as_real(torch.complex(x, x))[:0, :, 1].clone(),
+        lambda x: torch.empty_strided((0, 3), (6, 2)),
+        lambda x: x[:0].t().clone(),
+    ],
+    ids=["with gaps", "made with gaps", "transposed"],
+)
+def test_results_without_elements_have_strides(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    run = torch.compile(function, backend="pjrt")
+    for rows in (3, 1, 2):
+        x = numbers(3 * rows).view(rows, 3)
+        assert geometry(run(x)) == geometry(function(x))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [a_base_and_a_row, rows_without_their_base, rows_of_two_bases, parts, parts_of_numbers],
+)
+def test_autograd_knows_the_views_that_it_knows_in_eager(
+    function: Callable[[torch.Tensor], list[torch.Tensor]], dynamic: bool, training: bool
+) -> None:
+    def both(x: torch.Tensor, trained: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        return function(x), trained * 2
+
+    run = torch.compile(both, backend="pjrt", dynamic=dynamic)
+    for rows in (4, 5):
+        x, trained = numbers(3 * rows).view(rows, 3), torch.ones(2, requires_grad=training)
+        weight = torch.tensor(3.0, requires_grad=True)
+        found = relations(run(x, trained)[0], weight)
+        expected = relations(both(x, trained)[0], weight)
+        # Autograd refuses writes with gradients into views that a function of its own returns.
+        if training and found[-1] is RuntimeError:
+            expected = [*expected[: len(found) - 1], RuntimeError]
+        assert found == expected
+
+
+def test_views_are_known_to_graphs_that_are_given_them() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        made = torch.zeros_like(x)
+        row = made[0]
+        torch._dynamo.graph_break()
+        row.view(-1)[1:].fill_(2)
+        rows = made[1:]
+        torch._dynamo.graph_break()
+        rows.add_(y)
+        return made
+
+    x, y = numbers(12).view(4, 3), numbers(9).view(3, 3)
+    torch.testing.assert_close(torch.compile(function, backend="pjrt")(x, y), function(x, y))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import SubclassGetAttrAOTInput
 from torch._functorch._aot_autograd.schemas import (
@@ -78,12 +79,14 @@ class Returned:
         of_arguments: positions of results that are arguments or views of them.
         without_gradient: positions of tensors that no gradient leads to.
         inference: nothing of the graph is differentiated.
+        records_gradients: whether gradients are recorded where the graph is called.
     """
 
     visible: int | None = None
     of_arguments: frozenset[int] = frozenset()
     without_gradient: frozenset[int] = frozenset()
     inference: bool = False
+    records_gradients: bool = False
 
 
 def returned(kind: str) -> Returned:
@@ -112,6 +115,7 @@ def returned(kind: str) -> Returned:
         of_arguments,
         without_gradient,
         inference=kind == "inference",
+        records_gradients=kind == "forward" or torch.is_grad_enabled(),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import getitem
 from typing import Any
 
 import torch
@@ -26,15 +27,11 @@ class ResolvedAliases:
         epilogue_graph: takes some arguments of the graph and then its results; gives the
             results of the original graph.
         positions: of these arguments.
-        detached: indices of the epilogue's results that PyTorch must not know to be views, so that
-            the user may write into them as into those of eager; each with that of the first result
-            which is the same tensor.
     """
 
     module: fx.GraphModule
     epilogue_graph: fx.GraphModule
     positions: tuple[int, ...]
-    detached: tuple[tuple[int, int], ...]
 
     def prologue(self, arguments: list[Any]) -> list[Any]:
         """The arguments that results are views of."""
@@ -45,12 +42,8 @@ class ResolvedAliases:
         # To turn off what is off already takes as long as a small operator.
         if torch.is_grad_enabled():
             with torch.no_grad():
-                made = list(self.epilogue_graph.forward(*state, *outputs))
-        else:
-            made = list(self.epilogue_graph.forward(*state, *outputs))
-        for index, first in self.detached:
-            made[index] = _detached(made[index]) if index == first else made[first]
-        return made
+                return list(self.epilogue_graph.forward(*state, *outputs))
+        return list(self.epilogue_graph.forward(*state, *outputs))
 
 
 def _as_promised(root: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
@@ -63,16 +56,21 @@ def _as_promised(root: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return with_strides(root.clone(), strides)
 
 
-def _placed(
-    root: torch.Tensor,
-    dtype: torch.dtype,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    offset: int,
-) -> torch.Tensor:
-    """A view of a root by its place."""
-    made = torch.empty(0, dtype=dtype, device=root.device)
-    return made.set_(root.untyped_storage(), offset, size, stride)
+def _differentiable(view: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a view operator gives where gradients are recorded, as they are around the graph.
+
+    AOTAutograd runs graphs where they are not. Into a view that was made there nothing with a
+    gradient may be written, nor into the tensor that it is a view of.
+    """
+    with torch.enable_grad():
+        return view(*args, **kwargs)
+
+
+def _make_differentiable(view: fx.Node) -> None:
+    if view.target is not getitem:
+        assert isinstance(view.target, compat.OpOverload)
+        view.args = (view.target, *view.args)
+        view.target = _differentiable
 
 
 def _detached(view: torch.Tensor) -> torch.Tensor:
@@ -133,8 +131,11 @@ class Epilogue:
             self._results[copy] = self._body.placeholder(f"result_{len(self._results)}")
         return self._results[copy]
 
-    def view(self, chain: Chain, source: fx.Node) -> fx.Node:
+    def view(self, chain: Chain, source: fx.Node, *, differentiable: bool = False) -> fx.Node:
         """The views of a chain, of a source that takes the place of its root.
+
+        Gradients of what is written into the source, or into another view of it, lead through a
+        view that is `differentiable`.
 
         What `view(dtype)` makes forgets what it is a view of, and views of it have it for their
         base. AOTAutograd would repeat those on the source, whose elements are of another type, if
@@ -151,7 +152,9 @@ class Epilogue:
             reinterpreted |= compat.operator_name(node.target) == "aten.view.dtype"
             if key not in self._views:
                 view = self._body.node_copy(node, used_by)
-                if reinterpreted and isinstance(compat.promise(node), torch.Tensor):
+                if differentiable:
+                    _make_differentiable(view)
+                elif reinterpreted and isinstance(compat.promise(node), torch.Tensor):
                     view = self._body.call_function(_detached, (view,))
                 self._views[key] = view
             made[node] = self._views[key]
@@ -168,15 +171,23 @@ class Epilogue:
             self._without_gradient[view] = self._body.call_function(detach, (view,))
         return self._without_gradient[view]
 
-    def place(self, chain: Chain) -> fx.Node:
-        """What a chain views, by its place in the memory of the root, which is known."""
-        source, view = self.as_promised(chain.root), compat.promise(chain.last)
-        if not chain.views:
-            return source
-        key = (chain.last, source)
+    def view_of_result(self, chain: Chain, *, differentiable: bool) -> fx.Node:
+        """The views of a chain whose root is a result; see `view`."""
+        source, root, last = self.as_promised(chain.root), chain.root, chain.last
+        one_of_several = any(node.target is getitem for node in chain.views)
+        alike = compat.promise(root).dtype == compat.promise(last).dtype
+        # Nothing with a gradient may be written into one of several views that an operator gives.
+        if not chain.views or not chain.has_place or not alike or one_of_several:
+            return self.view(chain, source, differentiable=differentiable)
+        key = (last, source)
         if key not in self._views:
-            place = (view.dtype, tuple(view.shape), view.stride(), view.storage_offset())
-            self._views[key] = self._body.call_function(_placed, (source, *place))
+            # One operator in place of all.
+            as_strided, view = compat.operator("aten.as_strided.default"), compat.promise(last)
+            assert as_strided is not None
+            place = ([*view.shape], [*view.stride()], view.storage_offset())
+            self._views[key] = self._body.call_function(as_strided, (source, *place))
+            if differentiable:
+                _make_differentiable(self._views[key])
         return self._views[key]
 
     def replace(self, argument: fx.Node, source: fx.Node) -> None:
@@ -210,7 +221,6 @@ class Epilogue:
         self,
         module: fx.GraphModule,
         outputs: Sequence[Any],
-        detached: tuple[tuple[int, int], ...],
     ) -> ResolvedAliases:
         """Both graphs."""
         self._graph.output(tuple(self._results))
@@ -226,7 +236,6 @@ class Epilogue:
             module=fx.GraphModule(module, self._graph),
             epilogue_graph=fx.GraphModule(module, body),
             positions=tuple(self._positions[copy] for copy in self._arguments),
-            detached=detached,
         )
 
 

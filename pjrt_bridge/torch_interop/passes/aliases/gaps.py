@@ -62,10 +62,20 @@ def find_gaps(module: fx.GraphModule) -> Gaps | None:
             and node.op == "call_function"
             and is_visible(node)
             and not compat.is_symbolic(promise)
-            and has_gaps(promise.shape, promise.stride())
+            and _lies_apart(promise.shape, promise.stride())
         ):
             found[position] = promise.stride()
     return Gaps(module, found) if found else None
+
+
+def _lies_apart(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    """Whether a result of these strides needs more than the elements in some order.
+
+    One without elements has strides too, which nothing in a program follows from.
+    """
+    if 0 in shape:
+        return strides != torch.empty(shape, device="meta").stride()
+    return has_gaps(shape, strides)
 
 
 def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:

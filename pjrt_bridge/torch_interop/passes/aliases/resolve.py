@@ -61,8 +61,6 @@ class _Resolver:
             graph.erase_node(copies[node])
         epilogue = Epilogue(graph, copies)
         outputs: list[Any] = []
-        detached: dict[int, int] = {}
-        first: dict[fx.Node, int] = {}
         for at, (item, chain, base) in enumerate(
             zip(self._outputs, self._chains, bases, strict=True)
         ):
@@ -79,19 +77,18 @@ class _Resolver:
                 outputs.append(epilogue.view(chain, epilogue.old_value(base)))
             elif base.op == "placeholder":
                 outputs.append(epilogue.view(chain, epilogue.argument(base)))
-            elif self._returned.inference and chain.has_place:
-                outputs.append(epilogue.place(chain))
+            elif self._is_apart(base):
+                differentiable = self._returned.records_gradients
+                outputs.append(epilogue.view_of_result(chain, differentiable=differentiable))
             else:
                 made = epilogue.view(chain, epilogue.as_promised(base))
-                if self._returned.inference and chain.views:
-                    detached[at] = first.setdefault(item, at)
-                elif at in self._returned.without_gradient and chain.views:
+                if at in self._returned.without_gradient and chain.views:
                     made = epilogue.without_gradient(made)
                 outputs.append(made)
         count = self._returned_count
         for node, source in zip(self._replaced, outputs[count:], strict=True):
             epilogue.replace(node.args[0], source)
-        return epilogue.finish(self._module, outputs[:count], tuple(detached.items()))
+        return epilogue.finish(self._module, outputs[:count])
 
     def _base(self, at: int, chain: Chain | None) -> fx.Node | None:
         """The node in whose memory a result lies; None for a tensor of its own."""
@@ -140,6 +137,14 @@ class _Resolver:
     def _is_visible(self, at: int) -> bool:
         visible = self._returned.visible
         return visible is None or at < visible or at >= self._returned_count
+
+    def _is_apart(self, base: fx.Node) -> bool:
+        """Whether nothing that the user gets of a base is differentiated by the graph."""
+        return self._returned.inference or all(
+            other in self._returned.without_gradient
+            for other, chain in enumerate(self._chains)
+            if chain is not None and chain.root is base and self._is_visible(other)
+        )
 
     def _has_place(self, at: int, chain: Chain) -> bool:
         """Whether a result is to lie in the memory of its root.

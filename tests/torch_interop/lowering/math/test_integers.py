@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -30,3 +32,26 @@ def test_divisors_of_the_smallest_number_have_the_sign_of_eager(dtype: torch.dty
     numbers = torch.tensor([limits.min, limits.min + 1, limits.max, 0, -1, 3, 12, 100], dtype=dtype)
     x, y = torch.meshgrid(numbers, numbers, indexing="ij")
     assert torch.equal(compiled(torch.gcd)(x, y), torch.gcd(x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.remainder,
+        torch.fmod,
+        torch.floor_divide,
+        lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+        torch.lcm,
+    ],
+    ids=["remainder", "fmod", "floor_divide", "divide", "lcm"],
+)
+def test_the_smallest_integer_ends_no_process(
+    function: Callable[..., torch.Tensor], dtype: torch.dtype
+) -> None:
+    least = torch.iinfo(dtype).min
+    run = torch.compile(function, backend="pjrt")
+    # PyTorch's own kernels divide by -1 in hardware, which some processors trap.
+    found = run(torch.tensor([least, 7], dtype=dtype), torch.tensor([-1, -1], dtype=dtype))
+    expected = {torch.remainder: [0, 0], torch.fmod: [0, 0], torch.lcm: [least, 7]}
+    assert found.tolist() == expected.get(function, [least, -7])
