@@ -91,7 +91,11 @@ def _sources(node: fx.Node) -> Iterator[fx.Node]:
     """The values that an operator computes with, behind views of them."""
     for source in node.all_input_nodes:
         while isinstance(source.target, OpOverload) and source.target.is_view:
-            (source, *_) = source.all_input_nodes
+            viewed = source.all_input_nodes
+            if not viewed:
+                # It is one of a number.
+                break
+            source = viewed[0]
         yield source
 
 
