@@ -37,9 +37,23 @@ class Blocks(nn.Module):
         return x
 
 
-def cost(count: int, behind: bool) -> float:
+class Steps(nn.Module):
+    """A recurrence that is written out: a state of each step, and a sum over it."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, sums = torch.ones_like(x), []
+        for _ in range(self.count):
+            state = (state * x.sigmoid() + x).tanh()
+            sums.append((state * x).sum(-1))
+        return torch.stack(sums)
+
+
+def cost(model: nn.Module) -> float:
     """Bytes that the compiled network reads and writes, by the compiler's own count."""
-    model = Blocks(count, behind)
     client = pjrt_bridge.client("cpu")
     with torch.no_grad():
         module = make_fx(model, decompositions())(torch.empty(4, 128, 64))
@@ -54,8 +68,28 @@ def cost(count: int, behind: bool) -> float:
 
 @pytest.mark.parametrize("behind", [True, False])
 def test_each_block_of_a_network_costs_the_same(behind: bool) -> None:
-    two, four, eight = (cost(count, behind) for count in (2, 4, 8))
+    two, four, eight = (cost(Blocks(count, behind)) for count in (2, 4, 8))
     assert eight - four == pytest.approx(2 * (four - two), rel=0.02)
+
+
+def test_each_step_of_a_recurrence_costs_the_same() -> None:
+    ten, twenty, forty = (cost(Steps(count)) for count in (10, 20, 40))
+    assert forty - twenty == pytest.approx(2 * (twenty - ten), rel=0.1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_recurrence_is_as_in_eager(training: bool) -> None:
+    """Also of numbers that are not finite."""
+    model, x = Steps(12), torch.randn(4, 128, 64, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 0], x[1, 1, 1], x[2, 2, 2] = float("nan"), float("inf"), -float("inf")
+    found = []
+    for function in (model, torch.compile(model, backend="pjrt")):
+        given = x.clone().requires_grad_(training)
+        result = function(given)
+        if training:
+            (result,) = torch.autograd.grad(result.sum(), given)
+        found.append(result.detach())
+    torch.testing.assert_close(*found, equal_nan=True)
 
 
 @pytest.mark.parametrize("behind", [True, False])

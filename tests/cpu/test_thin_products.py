@@ -199,6 +199,21 @@ def test_products_that_jax_wrote(multiplied: list[tuple[int, ...]]) -> None:
     assert set(multiplied) == {(1, 256, 96)}
 
 
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("layer", [torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN])
+def test_each_step_of_a_recurrent_layer(
+    layer: type[torch.nn.RNNBase], multiplied: list[tuple[int, ...]]
+) -> None:
+    """Its product with the state has few rows."""
+    model, x = layer(64, 128), torch.randn(5, 3, 64)
+    with torch.no_grad():
+        found, _ = torch.compile(model, backend="pjrt")(x)
+        expected, _ = model(x)
+    torch.testing.assert_close(found, expected)
+    gates = {torch.nn.GRU: 3, torch.nn.LSTM: 4, torch.nn.RNN: 1}[layer]
+    assert (1, gates * 128, 128) in multiplied
+
+
 def test_where_the_call_was_slower_it_is_not_made(client: Client) -> None:
     class Slower(XlaKernels):
         can_multiply_thin = True

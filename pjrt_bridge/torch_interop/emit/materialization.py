@@ -2,7 +2,9 @@
 
 A compiler that fuses elementwise operations into whatever reads them computes a value again in each
 loop. In a network with residual connections each block's input is such a value: every later block
-would add up all blocks before it.
+would add up all blocks before it. So is a state that each step of a recurrence makes of the one
+before and something else reads: the last step would compute all others, and the time would grow
+with the square of their number.
 """
 
 from __future__ import annotations
@@ -18,6 +20,15 @@ from pjrt_bridge.torch_interop.compat import OpOverload
 
 _LEAST = 1 << 14
 """Elements. Fewer are recomputed in less time than another loop takes to start."""
+
+_LOOPS = 3
+"""Loops that compute a value from which on it is materialized, where that takes long."""
+
+_LONG = 1 << 12
+"""Elements times operations one after the other that take long: as another loop does to start."""
+
+_DEEP = 4
+"""Operations one after the other: fewer take no longer than to read their result."""
 
 _NORMALIZED = (
     "aten.native_layer_norm.default",
@@ -39,6 +50,69 @@ def should_materialize(node: fx.Node) -> bool:
         return False
     readers = set(_readers(node))
     return len(readers) > 1 and not all(map(_is_pointwise, readers))
+
+
+def recomputed(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Elementwise values that so many loops would compute that they should be materialized.
+
+    Whatever is not elementwise has a loop for each value that it reads, as a concatenation has. A
+    value that is a result has one, too. Values are taken from the last one on; the loops behind one
+    that is materialized read it, and do not compute what comes before.
+    """
+    depths = _depths(graph)
+    loops: dict[fx.Node, frozenset[tuple[fx.Node, fx.Node]]] = {}
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        depth = depths.get(node, 0)
+        if not depth:
+            continue
+        found_in = (loops.get(at, {(node, at)}) for at in _loop_readers(node))
+        inside = frozenset[tuple[fx.Node, fx.Node]]().union(*found_in)
+        elements = compat.promise(node).numel()
+        if len(inside) >= _LOOPS and depth >= _DEEP and depth * elements >= _LONG:
+            found.add(node)
+            inside = frozenset({(node, node)})
+        loops[node] = inside
+    return frozenset(found)
+
+
+def _depths(graph: fx.Graph) -> dict[fx.Node, int]:
+    """Of elementwise values: how many elementwise operations lead to them, one after the other."""
+    found: dict[fx.Node, int] = {}
+    for node in graph.nodes:
+        value = compat.promise(node)
+        is_known = isinstance(value, torch.Tensor) and not compat.is_symbolic(value)
+        if is_known and _is_elementwise(node):
+            found[node] = 1 + max((found.get(at, 0) for at in _sources(node)), default=0)
+    return found
+
+
+def _sources(node: fx.Node) -> Iterator[fx.Node]:
+    """The values that an operator computes with, behind views of them."""
+    for source in node.all_input_nodes:
+        while isinstance(source.target, OpOverload) and source.target.is_view:
+            viewed = source.all_input_nodes
+            if not viewed:
+                # It is one of a number.
+                break
+            source = viewed[0]
+        yield source
+
+
+def _loop_readers(node: fx.Node) -> Iterator[fx.Node]:
+    """`_readers`, and the value itself where it is a result of the graph."""
+    yield from _readers(node)
+    if _is_result(node):
+        yield node
+
+
+def _is_result(node: fx.Node) -> bool:
+    """Whether a value, or a view of it, is a result of the graph."""
+    return any(
+        user.op == "output"
+        or (isinstance(user.target, OpOverload) and user.target.is_view and _is_result(user))
+        for user in node.users
+    )
 
 
 def is_large_elementwise(node: fx.Node) -> bool:

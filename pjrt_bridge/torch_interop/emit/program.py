@@ -21,7 +21,11 @@ from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit.materialization import is_large_elementwise, should_materialize
+from pjrt_bridge.torch_interop.emit.materialization import (
+    is_large_elementwise,
+    recomputed,
+    should_materialize,
+)
 from pjrt_bridge.torch_interop.emit.node_lowering import (
     Lookup,
     lower,
@@ -202,6 +206,7 @@ class _GraphEmission:
         self._computed: dict[fx.Node, Computed] = {}
         self._updates: list[tuple[SegmentInput, int]] = []
         self._in_place = in_place
+        self._recomputed = recomputed(module.graph)
         self._norms = {found.nodes[-1]: found for found in find_norms(module.graph)}
         self._held = {node for found in self._norms.values() for node in found.nodes[:-1]}
         self._checks = PositionChecks(self._builder, kernels) if checks_positions else None
@@ -276,7 +281,8 @@ class _GraphEmission:
         self._values[node] = self._materialized(node, value)
 
     def _materialized(self, node: fx.Node, value: Any) -> Any:
-        if should_materialize(node) or self._is_saved_across(node, value):
+        shared = node in self._recomputed or should_materialize(node)
+        if shared or self._is_saved_across(node, value):
             return self._kernels.materialize(self._builder, value)
         return value
 

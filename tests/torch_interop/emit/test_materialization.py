@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit.materialization import should_materialize
+from pjrt_bridge.torch_interop.emit.materialization import recomputed, should_materialize
 
 
 def shared(function: Callable[..., object], *sizes: int, tracing: str = "fake") -> list[str]:
@@ -76,3 +76,63 @@ def test_what_is_not_shared(function: Callable[..., object]) -> None:
 
 def test_small_values_are_not_shared() -> None:
     assert shared(lambda x, y: (s := x + y) @ s + s, 16, 16) == []
+
+
+def recurrence(steps: int) -> Callable[[Tensor, Tensor], list[Tensor]]:
+    """States, each made of the one before and read by a sum beside."""
+
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        sums = []
+        for _ in range(steps):
+            x = (x * y + y).tanh()
+            sums.append((x * y).sum(-1))
+        return sums
+
+    return function
+
+
+def often(function: Callable[..., object], *sizes: int) -> list[fx.Node]:
+    """The values of a graph of a function of two tensors that many loops would compute."""
+    x, y = (torch.empty(sizes, device="meta") for _ in range(2))
+    return sorted(recomputed(make_fx(function)(x, y).graph))
+
+
+@pytest.mark.parametrize("steps", [3, 8, 40])
+def test_states_of_a_recurrence_are_computed_by_few_loops(steps: int) -> None:
+    """However many steps there are, a loop computes no more than three of them."""
+    x, y = (torch.empty(64, 64, device="meta") for _ in range(2))
+    graph = make_fx(recurrence(steps))(x, y).graph
+    kept = recomputed(graph)
+    longest: dict[fx.Node, int] = {}
+    for node in graph.nodes:
+        before = [longest[at] for at in node.all_input_nodes if at in longest and at not in kept]
+        longest[node] = max(before, default=0) + (node.target is torch.ops.aten.tanh.default)
+    assert max(longest.values()) <= 3
+
+
+def test_small_or_shallow_values_of_many_loops_are_not_kept() -> None:
+    assert often(recurrence(3), 2, 2) == []
+    assert often(lambda x, y: [(s := x + y).sum(d) for d in (0, 1)] + [s.amax(0)], 64, 64) == []
+
+
+def test_one_loop_reads_a_long_chain_several_times() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        deep = (x * y).tanh().sin().exp().cos()
+        return deep.sin() + deep.cos() + deep.exp() + deep
+
+    assert often(function, 64, 64) == []
+
+
+def test_a_value_that_is_a_result_has_a_loop_of_its_own() -> None:
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        deep = (x * y).tanh().sin().exp().cos()
+        return [deep.t(), deep.sin(), deep.exp()]
+
+    (kept,) = often(function, 64, 64)
+    assert kept.target is torch.ops.aten.cos.default
+
+
+def test_values_of_unknown_size_are_left() -> None:
+    x = torch.empty(64, 64)
+    graph = make_fx(recurrence(8), tracing_mode="symbolic")(x, x).graph
+    assert recomputed(graph) == frozenset()

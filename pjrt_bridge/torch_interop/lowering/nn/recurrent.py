@@ -48,11 +48,14 @@ def recurrent_layer(
     if mode != _LSTM or num_layers != 1 or bidirectional or batch_first or batch_sizes or train:
         raise NotLowerable("a fused recurrent layer other than one of an LSTM in inference")
     b, dtype = c.b, x.dtype
-    given = b.dot_general(c.widen(x), c.widen(weight_input), lhs_contract=(2,), rhs_contract=(1,))
+    steps, batch, inputs = x.shape
+    rows = b.reshape(c.widen(x), (steps * batch, inputs))
+    given = _product(c, rows, _turned(c, c.widen(weight_input)))
+    given = b.reshape(given, (steps, batch, given.shape[1]))
     if has_biases:
         bias = b.add(c.widen(bias_input), c.widen(bias_state))
         given = b.add(given, b.broadcast_in_dim(bias, given.shape, (2,)))
-    state = (x.shape[1], hidden_size)
+    state = (batch, hidden_size)
     h, s = b.reshape(hidden, state), b.reshape(cell, state)
     scanned = _forward(c, given, h, s, weight_state, None, "lstm", reverse, None, dtype, save=False)
     outputs, _, _, h, s = scanned
@@ -97,7 +100,7 @@ def _forward(
 ) -> tuple[Value, Value, Value, Value, Value]:
     """States, cells and what gradients need of all steps; the last state and the last cells."""
     b, (batch, size) = c.b, h.shape
-    given, recurrent = c.widen(given), c.widen(weight)
+    given, recurrent = c.widen(given), _turned(c, c.widen(weight))
     offset = None if bias is None else c.widen(bias)
     has_cells, saved = kind == "lstm", SAVED[kind] * size if save else 0
     widths = (size, size if has_cells else 0, saved)
@@ -106,7 +109,7 @@ def _forward(
         h, s, *made = values
         row = _row(c, given, at)
         wide = c.widen(h)
-        product = b.dot_general(wide, recurrent, lhs_contract=(1,), rhs_contract=(1,))
+        product = _product(c, wide, recurrent)
         if offset is not None:
             product = b.add(product, b.broadcast_in_dim(offset, product.shape, (1,)))
         wide, cells, gates = _cell(c, kind, row, product, wide, c.widen(s))
@@ -205,7 +208,7 @@ def recurrence_backward(
             ]
             total, of_s = b.concatenate(gates, 1), b.multiply(of_s, f)
         results = [total] if through is None else [total, through]
-        of_h = b.dot_general(results[-1], recurrent, lhs_contract=(1,), rhs_contract=(0,))
+        of_h = _product(c, results[-1], recurrent)
         if direct is not None:
             of_h = b.add(of_h, direct)
         rows = [_placed(c, into, at, row) for into, row in zip(made, results, strict=True)]
@@ -255,6 +258,16 @@ def _scan(
 
     _, *made = b.while_((b.full((), 0, INT64), *start), more, turn)
     return tuple(made)
+
+
+def _product(c: Context, x: Value, y: Value) -> Value:
+    """A product of matrices, in the type that a step computes in."""
+    return c.kernels.product(c.b, x, y, accumulator=x.dtype, dtype=x.dtype)
+
+
+def _turned(c: Context, weight: Value) -> Value:
+    """Weights as torch has them, one row for each result, as the right side of a product."""
+    return c.b.transpose(weight, (1, 0))
 
 
 def _row(c: Context, x: Value, at: Value) -> Value:
