@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from itertools import islice
 
 import torch
 from torch import fx
@@ -72,7 +73,8 @@ def recomputed(graph: fx.Graph) -> frozenset[fx.Node]:
         if len(inside) >= _LOOPS and depth >= _DEEP and depth * elements >= _LONG:
             found.add(node)
             inside = frozenset({(node, node)})
-        loops[node] = inside
+        # More than that are not counted, so that the time is linear in the size of the graph.
+        loops[node] = frozenset(islice(inside, _LOOPS))
     return frozenset(found)
 
 
