@@ -13,7 +13,9 @@ from torch.utils import deterministic
 
 def fills() -> bool:
     """Whether torch wants uninitialized memory to be filled with numbers that are noticed."""
-    return torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory
+    if not torch.are_deterministic_algorithms_enabled():
+        return False
+    return bool(deterministic.fill_uninitialized_memory)  # type: ignore[attr-defined]
 
 
 def filling(dtype: torch.dtype) -> float | bool:

@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -275,3 +276,11 @@ def test_strides_of_tensors_without_elements() -> None:
         lambda device: torch.empty(4, device=device).resize_(shape),
     ):
         assert_alike(make("pjrt"), make("cpu"))
+
+
+@pytest.mark.parametrize("take", [torch.from_dlpack, np.from_dlpack], ids=["torch", "numpy"])
+def test_dlpack_is_refused_with_advice(take: Callable[[Any], Any]) -> None:
+    here = torch.ones(2, 3, device="pjrt")
+    with pytest.raises(BufferError, match=r"\(2, 3\) on device pjrt:0.*\.cpu\(\).*buffer_of"):
+        take(here)
+    assert take(here.cpu()).sum() == 6
