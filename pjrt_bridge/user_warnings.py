@@ -27,7 +27,7 @@ _PACKAGES = frozenset(
 )
 
 
-def warn(text: str, category: type[BridgeWarning] = BridgeWarning) -> None:
+def warn(text: str, category: type[Warning] = BridgeWarning) -> None:
     """Warn of something, at the line of the user's code that led to it.
 
     Where there is none, as in a thread of a framework, the caller's line is named.

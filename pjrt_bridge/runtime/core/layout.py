@@ -80,12 +80,12 @@ class Layout:
         return self.minor_to_major == tuple(reversed(range(len(self.minor_to_major))))
 
     def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Strides in elements of a dense array of this layout."""
+        """Strides in elements of a dense array of this layout; a size of 0 counts as 1 in them."""
         strides = [0] * len(shape)
         step = 1
         for dim in self.minor_to_major:
             strides[dim] = step
-            step *= shape[dim]
+            step *= max(shape[dim], 1)
         return tuple(strides)
 
     def __eq__(self, other: object) -> bool:

@@ -16,6 +16,7 @@ from pjrt_bridge.torch_interop.compat.aot import flex
 from pjrt_bridge.torch_interop.compat.devices import (
     accelerator_module,
     device_guard,
+    dlpack_methods,
     host_promises,
     third_party_device,
 )
@@ -31,6 +32,7 @@ from pjrt_bridge.torch_interop.device.operators import (
     synchronized_norm,
 )
 from pjrt_bridge.torch_interop.device.operators.operators import call
+from pjrt_bridge.torch_interop.device.operators.sparse import SparseOperators
 from pjrt_bridge.torch_interop.device.recording.recording import compute_all
 from pjrt_bridge.torch_interop.meshes import constraint
 from pjrt_bridge.torch_interop.named_device import first_use, naming
@@ -75,6 +77,7 @@ def register() -> None:
         kernels.of_others(call)
         for layout in third_party_device.OTHER_LAYOUTS:
             kernels.of_others(refusals.other_layout, layout)
+        SparseOperators(kernels)
         own = _kernels()
         for name, kernel in own.items():
             kernels.of(name, kernel)
@@ -107,6 +110,7 @@ def register() -> None:
         modules.register()
         flex.take_device(NAME, f"Autocast{third_party_device.KEY}")
         accelerator_module.answer_for(NAME, of_accelerator())
+        dlpack_methods.answer_for(NAME, refusals.dlpack)
         for guard in naming.GUARD:
             device_guard.answer_for(
                 guard, NAME, backward_threads.count, current_in_cpp, streams.wait_in_cpp

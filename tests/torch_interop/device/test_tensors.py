@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -247,3 +248,39 @@ def test_what_the_host_has_a_kernel_for_is_not_composed(name: str) -> None:
     assert there.grad is not None
     assert here.grad.stride() == there.grad.stride()
     torch.testing.assert_close(here.grad.cpu(), there.grad)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "fused"])
+def test_a_mask_of_bytes_is_deprecated_in_each_call(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
+    there, mask = values((5, 7)), torch.tensor([1, 0, 1, 1, 0], dtype=torch.uint8)
+    here, mask_here = there.to("pjrt"), mask.to("pjrt")
+    for _ in range(4):
+        for x, of in ((there, mask), (here, mask_here)):
+            with pytest.warns(UserWarning, match="uint8 is now deprecated") as caught:
+                x.index_put_((of,), x[of] + 1)
+            assert [item.filename for item in caught] == [__file__] * 2
+    assert_alike(here, there)
+
+
+def test_strides_of_tensors_without_elements() -> None:
+    shape = (0, 3, 0, 2)
+    for make in (
+        lambda device: torch.empty(shape, device=device),
+        lambda device: torch.zeros(shape, device=device),
+        lambda device: torch.randn(shape, device=device),
+        lambda device: torch.empty(shape, device=device).transpose(0, 1).contiguous(),
+        lambda device: torch.empty(shape, device=device).transpose(0, 1).clone(),
+        lambda device: torch.empty(4, device=device).resize_(shape),
+    ):
+        assert_alike(make("pjrt"), make("cpu"))
+
+
+@pytest.mark.parametrize("take", [torch.from_dlpack, np.from_dlpack], ids=["torch", "numpy"])
+def test_dlpack_is_refused_with_advice(take: Callable[[Any], Any]) -> None:
+    here = torch.ones(2, 3, device="pjrt")
+    with pytest.raises(BufferError, match=r"\(2, 3\) on device pjrt:0.*\.cpu\(\).*buffer_of"):
+        take(here)
+    assert take(here.cpu()).sum() == 6

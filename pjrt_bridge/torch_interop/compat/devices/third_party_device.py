@@ -33,10 +33,8 @@ KEY = "PrivateUse1"
 DEVICE_TYPE: int = torch._C._autograd.DeviceType.PrivateUse1.value
 """The number of the device's type in torch's C++."""
 
-OTHER_LAYOUTS = tuple(
-    f"{layout}{KEY}" for layout in ("Sparse", "SparseCsr", "Quantized", "NestedTensor")
-)
-"""The dispatch keys of tensors of the device that have no strides, or more than elements."""
+OTHER_LAYOUTS = tuple(f"{layout}{KEY}" for layout in ("Quantized", "NestedTensor"))
+"""The dispatch keys of tensors of the device that are nested, or have more than elements."""
 
 _EXTENSION_DEVICE = 12
 """`kDLExtDev` of DLPack, which torch takes for this device."""

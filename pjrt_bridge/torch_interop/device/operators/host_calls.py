@@ -10,6 +10,7 @@ from torch.fx.node import map_aggregate
 
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.compat import OpOverload
+from pjrt_bridge.torch_interop.compat.devices import sparse_tensors
 from pjrt_bridge.torch_interop.ledger import EAGER
 from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.resident.calls.calls import argument, form_of, tensors_in
@@ -173,6 +174,9 @@ def write_repeated(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any
 
 def _assign(tensor: torch.Tensor, copy: torch.Tensor) -> None:
     """Give a resident tensor the elements of a host tensor, and its size where that is another."""
+    if sparse_tensors.is_sparse(tensor):
+        sparse_tensors.replace(tensor, transfer.to_device(copy, tensor.device.index or 0))
+        return
     resize_as(tensor, tuple(copy.shape), copy.stride())
     buffer = transfer.put(copy, tensor.device.index or 0)
     replacement.replace_elements(tensor, buffer, ValueSpec.row_major(buffer.type))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
+from pjrt_bridge import user_warnings
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.compat import (
@@ -28,6 +29,7 @@ from pjrt_bridge.torch_interop.device.recording.replays import results_of
 from pjrt_bridge.torch_interop.passes.defer_assertions import OF_TENSORS
 from pjrt_bridge.torch_interop.resident.calls import shortcuts
 from pjrt_bridge.torch_interop.resident.calls.calls import (
+    AT_POSITIONS,
     Call,
     OtherType,
     argument,
@@ -70,6 +72,8 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         op, args = replaced(op, args)
     if op.__name__ in _TAKING_BITS and any(map(_has_bits, tensors_in((*args, *kwargs.values())))):
         return _call_on_values(op, args, kwargs)
+    if op.__name__.startswith(AT_POSITIONS) and any(map(_is_byte_mask, args[1])):
+        return _call_at_masks(op, args, kwargs)
     if op.__name__ in _WRITING_REPEATED and repeats_elements(args[0]):
         return write_repeated(op, args, kwargs)
     try:
@@ -146,6 +150,30 @@ def _call_on_values(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, 
         if id(tensor) in plain:
             found = tensor.copy_(plain[id(tensor)])
     return found
+
+
+def _is_byte_mask(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype is torch.uint8
+
+
+def _call_at_masks(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call an operator of positions with masks for those of `torch.uint8`, which are deprecated.
+
+    PyTorch warns in each call; programs run without its kernels.
+    """
+    places = []
+    for place in args[1]:
+        if _is_byte_mask(place):
+            user_warnings.warn(_DEPRECATED_MASK, UserWarning)
+            place = place != 0
+        places.append(place)
+    return call(op, args[0], places, *args[2:], **kwargs)
+
+
+_DEPRECATED_MASK = (
+    "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."
+)
+"""What PyTorch says (`expandTensors` in ATen/native/IndexingUtils.h)."""
 
 
 def _has_other_type(value: Any) -> bool:

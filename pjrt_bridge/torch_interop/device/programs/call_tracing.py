@@ -14,6 +14,7 @@ from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat.devices import third_party_device
+from pjrt_bridge.torch_interop.compat.devices.sparse_tensors import is_sparse
 from pjrt_bridge.torch_interop.compat.promises.symbolic_numbers import SymbolicNumbers
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.device.programs.call_programs import CallProgram
@@ -132,6 +133,8 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
                 where = argument(place, args, kwargs)
                 write_back(where, argument(place, taken, named), given, numbers)
             layout[:], outputs = flattened(form, found)
+            if any(isinstance(item, torch.Tensor) and is_sparse(item) for item in outputs):
+                raise NotTraceable("its result is sparse")
             return outputs
 
         def again(given: Sequence[torch.Tensor], *, numbers: Sequence[float] = ()) -> Any:

@@ -1,7 +1,7 @@
 """New tensors from numbers, and conversions between element types.
 
-ATen semantics kept: the output's type is the promised one; uninitialized tensors (`empty`) are
-zeros; a float becomes an integer by truncation, any number a bool by `x != 0`.
+ATen semantics kept: the output's type is the promised one; a float becomes an integer by
+truncation, any number a bool by `x != 0`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from pjrt_bridge.torch_interop.lowering.indexing.reading import repeated
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
+from pjrt_bridge.torch_interop.tensors import torch_dtype
+from pjrt_bridge.torch_interop.uninitialized import filling, fills
 
 FLOAT64 = dtypes.of("float64")
 
@@ -41,6 +43,15 @@ _EXACT_FLOAT_INTEGERS = {16: 1 << 8, 32: 1 << 24, 64: 1 << 53}
     "aten.empty_strided.default",
     "aten.new_empty.default",
     "aten.new_empty_strided.default",
+)
+def empty(c: Context, *args: object, **kwargs: object) -> Value:
+    """Zeros in the output's shape, or what torch's settings want to be filled in."""
+    if not fills():
+        return c.zeros(0)
+    return c.full(c.output.shape, filling(torch_dtype(c.output.dtype)), c.output.dtype)
+
+
+@lowering(
     "aten.new_zeros.default",
     "aten.zeros.default",
     "aten.zeros_like.default",

@@ -242,7 +242,7 @@ class Call:
 
     def _is_position(self, value: torch.Tensor) -> bool:
         """Whether a host tensor has positions, or is a mask, which torch takes for any device."""
-        if not self.op.__name__.startswith(_AT_POSITIONS) or self.args[0].device.type != NAME:
+        if not self.op.__name__.startswith(AT_POSITIONS) or self.args[0].device.type != NAME:
             return False
         return any(item is value for item in self.args[1])
 
@@ -262,7 +262,7 @@ def can_move(view: torch.Tensor) -> bool:
     return not (view.is_conj() or view.is_neg() or 0 in view.stride() or 0 in view.shape)
 
 
-_AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")
+AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")
 """Operators, by the beginnings of their names, whose second argument is a list of positions."""
 
 

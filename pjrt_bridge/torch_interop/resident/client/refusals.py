@@ -24,14 +24,27 @@ def pin_memory(tensor: torch.Tensor, device: torch.device | None = None) -> NoRe
 
 
 def other_layout(op: OpOverload, /, *args: Any, **kwargs: Any) -> NoReturn:
-    """Any operator on sparse, nested or quantized tensors of the device.
+    """Any operator on nested or quantized tensors of the device.
 
     Raises:
         DeviceError: always.
     """
     raise DeviceError(
-        f"{op}: device {NAME!r} has layout torch.strided alone, no sparse, nested or quantized "
-        "tensors: leave sparse=True out where a layer takes it, or keep such tensors on the host"
+        f"{op}: device {NAME!r} has no nested tensors of layout torch.strided (layout=torch.jagged "
+        "is taken) and no quantized ones: keep such tensors on the host"
+    )
+
+
+def dlpack(tensor: torch.Tensor) -> NoReturn:
+    """`__dlpack__` and `__dlpack_device__`, by which frameworks take each other's tensors.
+
+    Raises:
+        BufferError: always; this is what DLPack asks for.
+    """
+    raise BufferError(
+        f"a tensor of shape {tuple(tensor.shape)} on device {tensor.device} has no memory that "
+        "DLPack describes: pass tensor.cpu(), or, for a view without a copy where the plugin uses "
+        "host memory, pjrt_bridge.torch_interop.device.buffer_of(tensor)"
     )
 
 
@@ -66,11 +79,11 @@ def need_strides(tensor: torch.Tensor) -> None:
     """Refuse a tensor that has no strides.
 
     Raises:
-        DeviceError: it is sparse, or of another layout.
+        DeviceError: it is of such a layout.
     """
     if tensor.layout != torch.strided:
         raise DeviceError(
             f"a tensor of shape {tuple(tensor.shape)} and layout {tensor.layout} cannot be on "
-            f"device {NAME!r}, which has layout torch.strided alone: make it from a tensor of the "
-            "host (.cpu()), and leave it there"
+            f"device {NAME!r}, which has layout torch.strided and sparse ones: make it from a "
+            "tensor of the host (.cpu()), and leave it there"
         )

@@ -20,6 +20,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
+from pjrt_bridge.torch_interop.compat.devices.sparse_tensors import is_sparse
 from pjrt_bridge.torch_interop.resident.graphs.residency import Residency, is_on
 
 
@@ -141,6 +142,8 @@ class BorderGraph:
                 f"found a tensor of shape {tuple(value.shape)} on device {value.device}, expected "
                 f"all on {residency.kind}:{residency.index}"
             )
+        if is_sparse(value):
+            return value.cpu()
         return place.given(value, addressed=at in residency.addressed)
 
 

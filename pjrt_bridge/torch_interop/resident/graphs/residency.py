@@ -16,6 +16,7 @@ from torch.fx.node import map_aggregate
 
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.compat.devices.sparse_tensors import is_sparse
 from pjrt_bridge.torch_interop.nodes import is_mutation
 from pjrt_bridge.torch_interop.placement.surroundings import addressed
 
@@ -155,6 +156,8 @@ def with_host_promises(
 def _host_promise(promise: Any, kind: str, memories: dict[int, torch.Tensor]) -> Any:
     if not is_on(promise, kind) or not isinstance(promise, compat.FakeTensor):
         return promise
+    if is_sparse(promise):
+        return promise.to("cpu")
     # Promises that share memory go on to do so.
     identity = compat.storage_identity(promise)
     assert identity is not None

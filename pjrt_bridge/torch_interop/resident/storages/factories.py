@@ -16,7 +16,8 @@ from pjrt_bridge.torch_interop.compat.devices import third_party_device
 from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.resident.client.chosen import existing_index
 from pjrt_bridge.torch_interop.resident.storages.storage import contents_of, empty, is_resident
-from pjrt_bridge.torch_interop.resident.storages.zeros import zeros_over
+from pjrt_bridge.torch_interop.resident.storages.zeros import filled, zeros_over
+from pjrt_bridge.torch_interop.uninitialized import fills
 
 
 def _strides(
@@ -38,7 +39,7 @@ def empty_of_format(
 ) -> torch.Tensor:
     """`aten.empty.memory_format`."""
     dtype = dtype or torch.get_default_dtype()
-    return empty(size, dtype, existing_index(device), _strides(size, memory_format))
+    return _uninitialized(empty(size, dtype, existing_index(device), _strides(size, memory_format)))
 
 
 def empty_strided(
@@ -51,7 +52,16 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
     """`aten.empty_strided`."""
-    return empty(size, dtype or torch.get_default_dtype(), existing_index(device), stride)
+    dtype = dtype or torch.get_default_dtype()
+    return _uninitialized(empty(size, dtype, existing_index(device), stride))
+
+
+def _uninitialized(tensor: torch.Tensor) -> torch.Tensor:
+    """A new tensor, filled where torch's settings want that."""
+    if fills():
+        contents = contents_of(tensor)
+        contents.replace(filled(contents.type, contents.index))
+    return tensor
 
 
 def empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -142,9 +152,8 @@ def _give_form(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int,
             "or clone() this one before"
         )
     index = tensor.device.index or 0
-    made = empty((needed + offset,), tensor.dtype, index)
-    kept = contents_of(tensor)
-    if old and kept.is_written:
+    made = _uninitialized(empty((needed + offset,), tensor.dtype, index))
+    if old and (fills() or contents_of(tensor).is_written):
         flat = tensor.as_strided((old,), (1,), 0)
         made[:old].copy_(flat)
     _set(tensor, made.untyped_storage(), offset, sizes, strides)

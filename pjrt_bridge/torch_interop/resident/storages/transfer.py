@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.compat.devices.sparse_tensors import is_sparse, made_of, parts_of
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
 from pjrt_bridge.torch_interop.lowering.shaping import strided
 from pjrt_bridge.torch_interop.resident.client import failures
@@ -84,8 +85,10 @@ def to_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
     """A resident tensor of a copy of a host tensor's elements, with its strides if it is dense.
 
     Raises:
-        DeviceError: it is sparse, or of another layout.
+        DeviceError: it is of a layout that the device does not have.
     """
+    if is_sparse(tensor):
+        return made_of([to_device(item, index) for item in parts_of(tensor)], tensor)
     need_strides(tensor)
     spec = ValueSpec.argument(type_of(tensor), tensor.stride())
     return resident_tensor(put(tensor, index, spec), spec, index)
@@ -93,6 +96,8 @@ def to_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A host tensor of a copy of a resident tensor's elements, with its strides if it is dense."""
+    if is_sparse(tensor):
+        return made_of(list(map(to_host, parts_of(tensor))), tensor)
     client()
     contents = contents_of(tensor)
     type = TensorType(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))

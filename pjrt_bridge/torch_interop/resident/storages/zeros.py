@@ -1,4 +1,4 @@
-"""Arrays of zeros, made on the device: what a storage holds before anything was written."""
+"""Arrays of one number, made on the device: what a storage holds before anything was written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pjrt_bridge.runtime.objects.mesh_program import MeshProgram
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.resident.client.chosen import chosen, of_client
+from pjrt_bridge.torch_interop.tensors import torch_dtype
+from pjrt_bridge.torch_interop.uninitialized import filling
 
 _KEPT = 1024
 """Programs that are kept, one for each type and device."""
@@ -31,10 +33,16 @@ def zeros(type: TensorType, index: int) -> Buffer:
     return found
 
 
-def _made(client: Client, type: TensorType, device: int) -> Buffer:
+def _made(client: Client, type: TensorType, device: int, value: float = 0) -> Buffer:
     found: Buffer
-    (found,) = _program(client, type, device).execute([])
+    (found,) = _program(client, type, device, value).execute([])
     return found
+
+
+def filled(type: TensorType, index: int) -> Buffer:
+    """An array that nothing was written into, filled as torch's settings want it."""
+    client, device = chosen(index)
+    return _made(client, type, device.id, filling(torch_dtype(type.dtype)))
 
 
 def zeros_over(type: TensorType, other: ShardedBuffer) -> ShardedBuffer:
@@ -56,7 +64,7 @@ of_client(_kept.cache_clear)
 
 
 @lru_cache(_KEPT)
-def _program(client: Client, type: TensorType, device: int) -> Executable:
-    builder = Builder([], name="zeros")
-    program = builder.finish([builder.full(type.shape, 0, type.dtype)])
+def _program(client: Client, type: TensorType, device: int, value: float) -> Executable:
+    builder = Builder([], name="filled")
+    program = builder.finish([builder.full(type.shape, value, type.dtype)])
     return client.compile(program, options=CompileOptions(device_assignment=[[device]]))
