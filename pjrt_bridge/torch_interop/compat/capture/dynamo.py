@@ -32,8 +32,10 @@ from torch.optim import adagrad, adam, rmsprop, sgd
 
 from pjrt_bridge.torch_interop.compat.capture.convolution_choice import choose_for_all_sizes
 from pjrt_bridge.torch_interop.compat.capture.guards import in_words
+from pjrt_bridge.torch_interop.compat.capture.products import trace_products
 from pjrt_bridge.torch_interop.compat.capture.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.capture.sized_calls import trace_symbolic_sizes
+from pjrt_bridge.torch_interop.compat.capture.sizes_in_numpy import trace_sizes_in_numpy
 from pjrt_bridge.torch_interop.compat.capture.tensor_checks import trace_tensor_checks
 from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import traced_step
 from pjrt_bridge.torch_interop.compat.promises.symbolic_numbers import leave_calculations_to_python
@@ -267,6 +269,8 @@ def trace_recurrent_layers(
 
 _choose_steps()
 trace_symbolic_sizes(_is_for_pjrt)
+trace_products(_is_for_pjrt)
+trace_sizes_in_numpy(_is_for_pjrt)
 trace_tensor_checks(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
 leave_calculations_to_python()

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+_aten = torch.ops.aten
+
 
 def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`torch.kron`."""
@@ -103,3 +105,186 @@ def take_along_dim(
         item.expand([*shape[:dim], item.shape[dim], *shape[dim + 1 :]]) for item in (input, indices)
     )
     return whole.gather(dim, taken)
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def tensor_split(
+    input: torch.Tensor, indices_or_sections: Any, dim: int = 0
+) -> tuple[torch.Tensor, ...]:
+    """`torch.tensor_split`: the first parts have the elements that are left over.
+
+    Raises:
+        RuntimeError: PyTorch runs the call then, and raises.
+    """
+    if isinstance(indices_or_sections, torch.Tensor):
+        made: list[torch.Tensor] = _aten.tensor_split.tensor_indices_or_sections(
+            input, indices_or_sections, dim
+        )
+        return tuple(made)
+    length = input.shape[dim]
+    if isinstance(indices_or_sections, int):
+        sections = indices_or_sections
+        if sections <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {sections}")
+        parts, begin = [], 0
+        for at in range(sections):
+            size = (length + sections - 1 - at) // sections
+            parts.append(input.narrow(dim, begin, size))
+            begin = begin + size
+        return tuple(parts)
+    before = (slice(None),) * (dim % input.dim())
+    ends = [*indices_or_sections, length]
+    return tuple(
+        input[(*before, slice(begin, end))]
+        for begin, end in zip([0, *indices_or_sections], ends, strict=True)
+    )
+
+
+def split(
+    tensor: torch.Tensor, split_size_or_sections: Any, dim: int = 0
+) -> tuple[torch.Tensor, ...]:
+    """`torch.split`: one graph for each number of parts.
+
+    Raises:
+        RuntimeError: PyTorch runs the call then, and raises.
+    """
+    size = split_size_or_sections
+    if not isinstance(size, int):
+        made: list[torch.Tensor] = _aten.split_with_sizes(tensor, size, dim)
+        return tuple(made)
+    length = tensor.shape[dim]
+    if size <= 0:
+        raise RuntimeError(f"split expects split_size to be positive, but got {size}")
+    count = (length + size - 1) // size
+    if count <= 1:
+        return (tensor.narrow(dim, 0, length),)
+    whole = [tensor.narrow(dim, at * size, size) for at in range(count - 1)]
+    return (*whole, tensor.narrow(dim, size * len(whole), length - size * len(whole)))
+
+
+# -- numbers in order ----------------------------------------------------------------------------
+
+
+def vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> torch.Tensor:  # noqa: N803
+    """`torch.vander`.
+
+    Raises:
+        RuntimeError: `x` has not one dimension.
+    """
+    if x.dim() != 1:
+        raise RuntimeError(f"x must be a one-dimensional tensor, found {x.dim()} dimensions")
+    count = x.shape[0] if N is None else N
+    made = _powers(x, count)
+    return made if increasing else made.flip(-1)
+
+
+def linalg_vander(x: torch.Tensor, *, N: int | None = None) -> torch.Tensor:  # noqa: N803
+    """`torch.linalg.vander`.
+
+    Raises:
+        RuntimeError: fewer than two columns are asked for.
+    """
+    count = x.shape[-1] if N is None else N
+    if count <= 1:
+        raise RuntimeError(f"N must be greater than 1, found {count}")
+    return _powers(x, count)
+
+
+def _powers(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Powers of each element from 0 on, as products one after the other, as in ATen."""
+    if not x.is_floating_point() and not x.is_complex():
+        x = x.to(torch.int64)
+    one = torch.ones_like(x).unsqueeze(-1)
+    if count <= 1:
+        return one[..., :count]
+    several = x.unsqueeze(-1).expand(*x.shape, count - 1)
+    return torch.cat([one, several.cumprod(-1)], -1)
+
+
+# -- gradients of samples (`ReduceOps.cpp`) ------------------------------------------------------
+
+
+def gradient(
+    input: torch.Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+) -> tuple[torch.Tensor, ...]:
+    """`torch.gradient`.
+
+    Raises:
+        RuntimeError: an argument is not one that PyTorch takes; it runs the call then, and raises.
+    """
+    dims = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    several = isinstance(spacing, (list, tuple))
+    spacings = list(spacing) if several else [spacing] * len(dims)
+    if len(spacings) != len(dims) or edge_order not in (1, 2):
+        raise RuntimeError(
+            "torch.gradient expected a spacing for each dimension and edge_order 1 or 2, found "
+            f"{len(spacings)} for {len(dims)} dimensions, and edge_order {edge_order}"
+        )
+    for one in dims:
+        if input.shape[one] < edge_order + 1:
+            raise RuntimeError(
+                "torch.gradient expected each dimension size to be at least edge_order+1"
+            )
+    return tuple(
+        _along_points(input, space, one, edge_order)
+        if isinstance(space, torch.Tensor)
+        else _along(input, space, one, edge_order)
+        for space, one in zip(spacings, dims, strict=True)
+    )
+
+
+def _at(x: torch.Tensor, dim: int, begin: int, behind: int = 0) -> torch.Tensor:
+    """Elements from `begin` on, without those `behind`; from the end where `begin` is negative."""
+    length = x.shape[dim]
+    first = length + begin if begin < 0 else begin
+    return x.narrow(dim, first, length - behind - first)
+
+
+def _along(x: torch.Tensor, space: float, dim: int, edge_order: int) -> torch.Tensor:
+    """The gradient of samples at equal distances."""
+
+    def one(begin: int) -> torch.Tensor:
+        return x.narrow(dim, x.shape[dim] + begin if begin < 0 else begin, 1)
+
+    center = (_at(x, dim, 2) - _at(x, dim, 0, 2)) / space
+    if edge_order == 1:
+        first, last = (one(1) - one(0)) / space, (one(-1) - one(-2)) / space
+    else:
+        first = (one(1) * 4 - one(0) * 3 - one(2)) / (2 * space)
+        last = (one(-1) * 3 - one(-2) * 4 + one(-3)) / (2 * space)
+    return torch.cat([first, center / 2, last], dim)
+
+
+def _along_points(x: torch.Tensor, points: torch.Tensor, dim: int, edge_order: int) -> torch.Tensor:
+    """The gradient of samples at points."""
+
+    def one(begin: int) -> torch.Tensor:
+        return x.narrow(dim, x.shape[dim] + begin if begin < 0 else begin, 1)
+
+    rank = x.dim()
+    steps = points.diff().reshape([-1 if at == dim % rank else 1 for at in range(rank)])
+    left, right = _at(steps, dim, 0, 1), _at(steps, dim, 1)
+    a = -right / (left * (left + right))
+    b = (right - left) / (left * right)
+    c = left / (right * (left + right))
+    center = a * _at(x, dim, 0, 2) + b * _at(x, dim, 1, 1) + c * _at(x, dim, 2)
+    start, stop = steps.narrow(dim, 0, 1), steps.narrow(dim, steps.shape[dim] - 1, 1)
+    if edge_order == 1:
+        first, last = (one(1) - one(0)) / start, (one(-1) - one(-2)) / stop
+    else:
+        second, next_to_last = steps.narrow(dim, 1, 1), left.narrow(dim, left.shape[dim] - 1, 1)
+        both = start + second
+        first = (
+            -(2 * start + second) / (start * both) * one(0)
+            + both / (start * second) * one(1)
+            - start / (second * both) * one(2)
+        )
+        both = stop + next_to_last
+        last = (
+            stop / (next_to_last * both) * one(-3)
+            - both / (next_to_last * stop) * one(-2)
+            + (2 * stop + next_to_last) / (stop * both) * one(-1)
+        )
+    return torch.cat([first, center, last], dim)

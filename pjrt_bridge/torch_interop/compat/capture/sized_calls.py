@@ -8,9 +8,8 @@ made of functions that take symbols.
 from __future__ import annotations
 
 import inspect
-import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,12 +20,12 @@ from torch._dynamo.variables.lists import BaseListVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._refs import tril_indices, triu_indices
-from torch.backends import opt_einsum
 from torch.nn import functional
 from torch.nn.modules import utils
 
 from pjrt_bridge.torch_interop.compat.capture import functions_of_shapes
 from pjrt_bridge.torch_interop.compat.capture import sized_functions as sized
+from pjrt_bridge.torch_interop.compat.capture.size_arithmetic import OF_MATH
 from pjrt_bridge.torch_interop.compat.capture.sized_pools import pool, tuple_of
 from pjrt_bridge.torch_interop.compat.promises.values import hint
 
@@ -87,8 +86,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
             )
         },
         functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
-        math.log: sized.log,
-        math.exp: sized.exp,
+        **OF_MATH,
     }
 
 
@@ -107,12 +105,20 @@ _UNCHECKED = frozenset(
 )
 """Functions that torch (2.11) traces without their checks of data."""
 
+_WITHOUT_GRADIENTS = frozenset((torch.vander, torch.linalg.vander))
+"""Functions that write over what their gradients need: AOTAutograd cannot trace them (2.13)."""
+
 _OF_SHAPES: dict[Any, Callable[..., Any]] = {
     torch.kron: functions_of_shapes.kron,
     torch._C._nn.pad_sequence: functions_of_shapes.pad_sequence,
     torch.max_pool1d: functions_of_shapes.max_pool1d,
     functional.max_pool1d: functions_of_shapes.max_pool1d,
     torch.take_along_dim: functions_of_shapes.take_along_dim,
+    torch.gradient: functions_of_shapes.gradient,
+    torch.vander: functions_of_shapes.vander,
+    torch.linalg.vander: functions_of_shapes.linalg_vander,
+    torch.tensor_split: functions_of_shapes.tensor_split,
+    torch.split: functions_of_shapes.split,
 }
 """Those whose traces in torch hold for the sizes of their tensors alone."""
 
@@ -120,6 +126,8 @@ _METHODS = {
     "kron": torch.kron,
     "histc": torch.histc,
     "take_along_dim": torch.take_along_dim,
+    "tensor_split": torch.tensor_split,
+    "split": torch.split,
 }
 """Methods of tensors, by name, and the functions that they are."""
 
@@ -136,52 +144,6 @@ def trace_symbolic_sizes(is_for_us: Callable[[Any], bool]) -> None:
         _trace_function(function, instead, is_for_us)
     _trace_methods({**_OF_SHAPES, **functions}, is_for_us)
     _trace_indices(is_for_us)
-    _trace_products(is_for_us)
-
-
-def _trace_products(is_for_us: Callable[[Any], bool]) -> None:
-    """Have products of several tensors be in an order for the sizes of the call that is traced.
-
-    Torch looks for the best order, for which it takes the values of all sizes.
-    """
-    handlers: Any = TorchInGraphFunctionVariable._get_handlers()
-    before = handlers.get(torch.functional.einsum)
-
-    def handle(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_for_us(tx) and not kwargs:
-            several = args[1].items if isinstance(args[1], BaseListVariable) else args[1:]
-            order = _order(args[0], several)
-            if order is not None:
-                order = VariableTracker.build(tx, order)
-                return inlined(tx, sized.einsum, (args[0], order, *several), {})
-        return None if before is None else before(self, tx, *args, **kwargs)
-
-    handlers[torch.functional.einsum] = handle
-
-
-def _order(equation: Any, operands: Sequence[Any]) -> tuple[int, ...] | None:
-    """Which tensors `einsum` is to multiply, pair by pair; None where torch may decide it.
-
-    Args:
-        equation: the first argument of the call.
-        operands: the other arguments.
-    """
-    finder = opt_einsum.get_opt_einsum()
-    several = [item.realize() for item in operands]
-    if (
-        finder is None
-        or not opt_einsum.enabled
-        or not equation.is_python_constant()
-        or len(several) < 3
-        or not any(map(_has_symbolic_shape, several))
-    ):
-        return None
-    shapes = [tuple(map(hint, _shape(item))) for item in several]
-    if any(size is None for shape in shapes for size in shape):
-        return None
-    text, how = equation.as_python_constant(), opt_einsum.strategy
-    pairs, _ = finder.contract_path(text, *shapes, shapes=True, optimize=how)
-    return tuple(at for pair in pairs for at in pair)
 
 
 def _trace_function(
@@ -189,7 +151,7 @@ def _trace_function(
 ) -> None:
     handlers: Any = TorchInGraphFunctionVariable._get_handlers()
     before = handlers.get(function)
-    fits = _fits(function, instead)
+    fits = fits_symbols(function, instead)
 
     def handle(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
         if is_for_us(tx) and fits(args, kwargs):
@@ -204,7 +166,7 @@ def _trace_methods(
 ) -> None:
     before = TensorVariable.call_method
     known = {
-        name: (functions[function], _fits(function, functions[function]))
+        name: (functions[function], fits_symbols(function, functions[function]))
         for name, function in _METHODS.items()
     }
 
@@ -279,11 +241,11 @@ def inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> An
     return tx.inline_user_function_return(VariableTracker.build(tx, function), args, kwargs)
 
 
-def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
+def fits_symbols(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
     """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
     signature = inspect.signature(instead)
-    has_symbols = _has_symbolic_shape if instead in _OF_SHAPES.values() else _has_symbols
-    always = function in _NOT_LOWERED | _UNCHECKED
+    has_symbols = has_symbolic_shape if instead in _OF_SHAPES.values() else _has_symbols
+    always = function in _NOT_LOWERED | _UNCHECKED | _WITHOUT_GRADIENTS
 
     def fits(args: Any, kwargs: Any) -> bool:
         try:
@@ -302,15 +264,15 @@ def _has_symbols(value: Any) -> bool:
     return isinstance(value, SymNodeVariable)
 
 
-def _has_symbolic_shape(value: Any) -> bool:
+def has_symbolic_shape(value: Any) -> bool:
     """Whether an argument is a tensor with symbolic sizes, or holds one."""
     if isinstance(value, BaseListVariable):
-        return any(map(_has_symbolic_shape, value.items))
+        return any(map(has_symbolic_shape, value.items))
     if not isinstance(value, TensorVariable):
         return False
-    return any(isinstance(size, torch.SymInt) for size in _shape(value))
+    return any(isinstance(size, torch.SymInt) for size in shape_of(value))
 
 
-def _shape(tensor: Any) -> tuple[int | torch.SymInt, ...]:
+def shape_of(tensor: Any) -> tuple[int | torch.SymInt, ...]:
     """The shape of a tensor that is traced."""
     return tuple(tensor.as_proxy().node.meta["example_value"].shape)

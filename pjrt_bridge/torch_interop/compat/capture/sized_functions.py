@@ -236,21 +236,12 @@ def einsum(equation: str, order: Sequence[int], *operands: torch.Tensor) -> torc
     return made
 
 
-# -- numbers ---------------------------------------------------------------------------------------
-
-
-def log(x: float, /) -> float:
-    """`math.log` of one argument, by a function of which torch has a symbolic form.
-
-    Of two arguments, quotients that are whole numbers would be rounded otherwise.
-    """
-    return math.log2(x) * math.log(2)
-
-
-def exp(x: float, /) -> float:
-    """`math.exp`, by a power."""
-    made: float = math.e ** float(x)
-    return made
+def multi_dot(order: Sequence[int], *tensors: torch.Tensor) -> torch.Tensor:
+    """`torch.linalg.multi_dot`, with which of those that are left to multiply with the next."""
+    left = list(tensors)
+    for at in order:
+        left = [*left[:at], left[at] @ left[at + 1], *left[at + 2 :]]
+    return left[0]
 
 
 # -- indices ---------------------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""Functions of `math` and of NumPy on sizes, made of those of which torch has a symbolic form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+# -- math ------------------------------------------------------------------------------------------
+
+
+def log(x: float, /) -> float:
+    """`math.log` of one argument.
+
+    Of two arguments, quotients that are whole numbers would be rounded otherwise.
+    """
+    return math.log2(x) * math.log(2)
+
+
+def log1p(x: float, /) -> float:
+    """`math.log1p`."""
+    return math.log2(1 + x) * math.log(2)
+
+
+def exp(x: float, /) -> float:
+    """`math.exp`, by a power."""
+    made: float = math.e ** float(x)
+    return made
+
+
+def power(x: float, y: float, /) -> float:
+    """`math.pow`."""
+    made: float = float(x) ** y
+    return made
+
+
+def hypot(x: float, y: float, /) -> float:
+    """`math.hypot` of two arguments."""
+    return math.sqrt(x * x + y * y)
+
+
+def fabs(x: float, /) -> float:
+    """`math.fabs`."""
+    return float(abs(x))
+
+
+def isqrt(n: int, /) -> int:
+    """`math.isqrt`: exact for numbers below 2^52, as sizes are."""
+    return int(math.sqrt(n))
+
+
+# -- NumPy: numbers, where NumPy has scalars -------------------------------------------------------
+
+
+def _floor(x: float) -> float:
+    return float(math.floor(x))
+
+
+def _ceil(x: float) -> float:
+    return float(math.ceil(x))
+
+
+def _log2(x: float) -> float:
+    return math.log2(x)
+
+
+def _sqrt(x: float) -> float:
+    return math.sqrt(x)
+
+
+def _absolute(x: float) -> float:
+    return abs(x)
+
+
+def _power(x: float, y: float) -> float:
+    made: float = x**y
+    return made
+
+
+def _product(several: Sequence[int]) -> int:
+    made = 1
+    for one in several:
+        made = made * one
+    return made
+
+
+def _maximum(x: float, y: float) -> float:
+    made: float = torch.sym_max(x, y)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _minimum(x: float, y: float) -> float:
+    made: float = torch.sym_min(x, y)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _linspace(start: float, stop: float, num: int = 50) -> Any:
+    return torch.linspace(start, stop, num, dtype=torch.float64).numpy()
+
+
+OF_MATH: dict[Any, Callable[..., Any]] = {
+    math.log: log,
+    math.log1p: log1p,
+    math.exp: exp,
+    math.pow: power,
+    math.hypot: hypot,
+    math.fabs: fabs,
+    math.isqrt: isqrt,
+}
+"""By the function of `math`, the one that is traced instead."""
+
+OF_NUMPY: dict[Any, Callable[..., Any]] = {
+    np.sqrt: _sqrt,
+    np.log: log,
+    np.log1p: log1p,
+    np.log2: _log2,
+    np.exp: exp,
+    np.ceil: _ceil,
+    np.floor: _floor,
+    np.absolute: _absolute,
+    np.power: _power,
+    np.prod: _product,
+    np.maximum: _maximum,
+    np.minimum: _minimum,
+    np.linspace: _linspace,
+}
+"""By the function of NumPy, the one that is traced instead."""
