@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial, wraps
 from typing import Any
 
@@ -126,18 +127,71 @@ def find_unused_on_host(is_ours: Callable[[torch.Tensor], bool]) -> None:
     kind._ddp_init_helper = prepare
 
 
-def work_of(action: Callable[[], None]) -> Any:
-    """An action on a thread of its own, as the work of an operator, which can be waited for."""
-    future: Any = Future()
+class Receipt(dist.Work if dist.is_available() else object):  # type: ignore[misc]
+    """The work of receiving a tensor, for the process that waits for it.
 
-    def run() -> None:
+    A thread waits for the message itself, so that a process can receive before it sends.
+    """
+
+    _returned = threading.local()
+    """The last receipt that a thread returned. PyTorch keeps the object in C++ until its caller has
+    it, and without a reference of Python's the methods below would be gone by then."""
+
+    def __init__(self, work: Any, finish: Callable[[], None]) -> None:
+        """Begin to wait on a thread.
+
+        Args:
+            work: what the operator returned, for a tensor of the host.
+            finish: is called on the thread; waits for the work, and takes over what came.
+        """
+        super().__init__()
+        self._work = dist.Work.unbox(work)
+        self._finish = finish
+        self._future: Any = Future()
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="pjrt_bridge receives", daemon=True).start()
+
+    def _run(self) -> None:
         try:
-            action()
+            self._finish()
         except Exception as error:
-            future.set_exception(error)
+            self._future.set_exception(error)
         else:
-            future.set_result(None)
+            self._future.set_result(None)
+        finally:
+            self._done.set()
 
-    threading.Thread(target=run, name="pjrt_bridge receives", daemon=True).start()
-    c10d: Any = torch._C._distributed_c10d
-    return c10d._create_work_from_future(future).boxed()
+    def returned(self) -> Any:
+        """The object that the kernel of an operator returns."""
+        self._returned.receipt = self
+        return self.boxed()
+
+    def wait(self, timeout: timedelta = timedelta()) -> bool:
+        """Wait until the tensor is there.
+
+        Args:
+            timeout: for how long; without one the process group's own timeout is the limit.
+
+        Raises:
+            RuntimeError: the timeout has passed.
+            Exception: the one of receiving it.
+        """
+        seconds = timeout.total_seconds()
+        if not self._done.wait(seconds if seconds > 0 else None):
+            raise RuntimeError(f"no tensor was received within {seconds} seconds")
+        self._future.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether the tensor is there, or will not come."""
+        return bool(self._future.done())
+
+    def get_future(self) -> Any:
+        """What is done when the tensor is there."""
+        return self._future
+
+    def _source_rank(self) -> int:
+        """The rank in the group that sent the tensor; for receipts from any."""
+        return int(self._work._source_rank())
+
+    source_rank = _source_rank

@@ -149,6 +149,7 @@ def _kernels() -> dict[str, Any]:
         "aten._local_scalar_dense.default": copies.number,
         "aten._nested_tensor_from_mask_left_aligned.default": refusals.no_nested_tensor,
         "aten.equal.default": copies.equal,
+        "aten._has_compatible_shallow_copy_type.default": copies.takes_data_of,
         "aten.random_.from": random.random_from,
         "aten.randperm.generator_out": random.random_permutation,
         "aten.convolution_overrideable.default": convolution.forward,

@@ -11,9 +11,11 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -55,9 +57,9 @@ def collectives(rank: int, world: int, device: str) -> list[Tensor]:
 def messages(rank: int, world: int, device: str) -> list[Tensor]:
     """All receive before they send."""
     x = torch.full((3,), float(rank)).to(device)
-    found = torch.empty_like(x)
+    one = torch.empty_like(x)
     works = [
-        dist.irecv(found, src=(rank - 1) % world),
+        dist.irecv(one, src=(rank - 1) % world),
         dist.isend(x, dst=(rank + 1) % world),
     ]
     for work in works:
@@ -70,7 +72,40 @@ def messages(rank: int, world: int, device: str) -> list[Tensor]:
     ]
     for work in dist.batch_isend_irecv(batch):
         work.wait()
-    return [found, together]
+    found = [one, together]
+    found.append(_from_anyone(rank, x))
+    if device == "pjrt":
+        _limited_wait(rank, x)
+    return found
+
+
+def _from_anyone(rank: int, x: Tensor) -> Tensor:
+    """What the second process sent to the first, which learns who it was."""
+    received = torch.empty_like(x)
+    if rank == 1:
+        dist.send(x * 3, dst=0)
+        return x
+    assert dist.recv(received) == 1
+    return received
+
+
+def _limited_wait(rank: int, x: Tensor) -> None:
+    """A wait that ends before the tensor comes, which is received all the same."""
+    if rank == 1:
+        dist.barrier()
+        dist.send(x * 5, dst=0)
+        return
+    received = torch.empty_like(x)
+    work = dist.irecv(received, src=1)
+    assert work is not None
+    assert not work.is_completed()
+    with pytest.raises(RuntimeError, match=r"no tensor was received within 0\.05 seconds"):
+        work.wait(timedelta(milliseconds=50))
+    dist.barrier()
+    assert work.wait()
+    assert work.is_completed()
+    assert work.get_future().done()
+    assert received.tolist() == [5.0, 5.0, 5.0]
 
 
 def pipeline(rank: int, world: int, device: str) -> list[Tensor]:

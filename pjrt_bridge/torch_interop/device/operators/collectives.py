@@ -36,7 +36,7 @@ def run_on_host(op: compat.OpOverload, *args: Any, **kwargs: Any) -> Any:
         return found
     targets, sources = compat.tree_leaves(args[0]), compat.tree_leaves(host[0])
     if name in _RECEIVING:
-        return process_groups.work_of(lambda: _finish(work, targets, sources))
+        return process_groups.Receipt(work, lambda: _finish(work, targets, sources)).returned()
     _finish(work, targets, sources)
     return (args[0], work) if isinstance(found, (tuple, list)) else work
 

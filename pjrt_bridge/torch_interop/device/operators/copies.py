@@ -15,6 +15,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.device.operators.operators import call
 from pjrt_bridge.torch_interop.meshes.constraint import Constraint
+from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.resident.calls import shortcuts
 from pjrt_bridge.torch_interop.resident.calls.overlaps import need_apart
 from pjrt_bridge.torch_interop.resident.client import failures
@@ -199,3 +200,14 @@ def equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     if tensor.shape != other.shape:
         return False
     return bool(torch.eq(tensor, other).all().item())
+
+
+def takes_data_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """`aten._has_compatible_shallow_copy_type`: whether `tensor.data = other` is allowed.
+
+    As between the host and the devices that torch knows, of which it has a list in C++.
+    """
+    return all(
+        each.layout is torch.strided and each.device.type in ("cpu", NAME)
+        for each in (tensor, other)
+    )

@@ -33,3 +33,33 @@ def test_a_lazy_parameter_that_modules_share() -> None:
     assert pair[1].weight is pair[0].weight
     pair[0](torch.randn(2, 3).to("pjrt"))
     assert pair[1].weight.shape == (4, 3)
+
+
+@pytest.mark.parametrize(("source", "target"), [("cpu", "pjrt"), ("pjrt", "cpu")])
+def test_data_from_elsewhere(source: str, target: str) -> None:
+    """A parameter is given other memory, as FSDP of flat parameters does to save them."""
+    weight = nn.Parameter(torch.ones(3, device=source))
+    (weight * 2).sum().backward()
+    weight.grad = None
+    weight.data = torch.arange(3.0).to(target)
+    assert weight.device.type == target
+    (weight * weight).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.device.type == target
+    assert weight.grad.tolist() == [0.0, 2.0, 4.0]
+    weight.grad = None
+    weight.data = torch.ones(2, device=source)
+    assert (weight + 1).tolist() == [2.0, 2.0]
+
+
+def test_a_module_moves_while_a_graph_refers_to_its_parameters() -> None:
+    module = nn.Linear(2, 2)
+    weight = module.weight
+    graph = module(torch.ones(1, 2)).sum()
+    module.to("pjrt")
+    assert module.weight is weight
+    assert weight.device.type == "pjrt"
+    del graph
+    module(torch.ones(1, 2, device="pjrt")).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [[1.0, 1.0], [1.0, 1.0]]
