@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pjrt_bridge import native_modules
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
@@ -51,6 +52,17 @@ def can_call(client: Client, target: str, handler: str) -> bool:
 
 def _register(client: Client, target: str, handler: int) -> str:
     """Why the custom call cannot be registered, or nothing."""
+    answers = _registered.setdefault(client, {})
+    if target not in answers:
+        answers[target] = _registering(client, target, handler)
+    return answers[target]
+
+
+_registered: WeakKeyDictionary[Client, dict[str, str]] = WeakKeyDictionary()
+"""By client and custom call, what `_register` answers: it is asked for each program."""
+
+
+def _registering(client: Client, target: str, handler: int) -> str:
     try:
         client.extension(FFI).register(target, handler)
     except (ExtensionUnavailable, PjrtBridgeError) as error:
@@ -67,6 +79,7 @@ def is_at_hand() -> bool:
     return "torch" in sys.modules and isinstance(_handler(), int)
 
 
+@cache
 def _loaded() -> Any:
     return native_modules.load("pjrt_bridge_cpu.aten._aten", _SOURCES)
 
