@@ -213,7 +213,7 @@ def gradient_of_a_loop_of_known_length() -> Instance:
     return Instance(run, inputs, [w])
 
 
-@mixed("While AsString", "LogSoftmax")
+@mixed("AsString", "LogSoftmax While")
 def functions_of_tensorflow_1() -> Instance:
     """The CTC loss calls functions of the first kind, which are operations by their own names."""
 
