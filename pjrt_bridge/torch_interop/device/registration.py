@@ -21,7 +21,7 @@ from pjrt_bridge.torch_interop.compat.devices import (
     third_party_device,
 )
 from pjrt_bridge.torch_interop.compat.operators import operator
-from pjrt_bridge.torch_interop.device.accelerator import autocast, modules, streams
+from pjrt_bridge.torch_interop.device.accelerator import autocast, streams
 from pjrt_bridge.torch_interop.device.accelerator.torch_module import MODULE, of_accelerator
 from pjrt_bridge.torch_interop.device.operators import (
     attention,
@@ -107,7 +107,6 @@ def register() -> None:
         autocast.register(kernels)
         saving.register()
         freed_storages.register()
-        modules.register()
         flex.take_device(NAME, f"Autocast{third_party_device.KEY}")
         accelerator_module.answer_for(NAME, of_accelerator())
         dlpack_methods.answer_for(NAME, refusals.dlpack)
