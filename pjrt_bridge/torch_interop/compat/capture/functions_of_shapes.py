@@ -151,17 +151,15 @@ def split(
         RuntimeError: PyTorch runs the call then, and raises.
     """
     size = split_size_or_sections
-    if not isinstance(size, int):
-        made: list[torch.Tensor] = _aten.split_with_sizes(tensor, size, dim)
-        return tuple(made)
-    length = tensor.shape[dim]
-    if size <= 0:
-        raise RuntimeError(f"split expects split_size to be positive, but got {size}")
-    count = (length + size - 1) // size
-    if count <= 1:
-        return (tensor.narrow(dim, 0, length),)
-    whole = [tensor.narrow(dim, at * size, size) for at in range(count - 1)]
-    return (*whole, tensor.narrow(dim, size * len(whole), length - size * len(whole)))
+    if isinstance(size, int):
+        length = tensor.shape[dim]
+        if size <= 0:
+            raise RuntimeError(f"split expects split_size to be positive, but got {size}")
+        whole = max((length + size - 1) // size, 1) - 1
+        size = [*([size] * whole), length - size * whole]
+    # Autograd refuses writes into one of several views that an operator gives.
+    made: list[torch.Tensor] = _aten.split_with_sizes(tensor, size, dim)
+    return tuple(made)
 
 
 # -- numbers in order ----------------------------------------------------------------------------
