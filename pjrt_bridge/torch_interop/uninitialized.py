@@ -1,6 +1,7 @@
-"""What elements are that nothing was written into.
+"""The values of elements that nothing was written into.
 
-They are zeros, unless torch's settings ask for numbers that are noticed.
+They are zeros, or what PyTorch fills uninitialized memory with where its settings ask for that
+(`torch.utils.deterministic.fill_uninitialized_memory`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from torch.utils import deterministic
 
 
 def fills() -> bool:
-    """Whether torch wants uninitialized memory to be filled with numbers that are noticed."""
+    """Whether torch's settings ask for uninitialized memory to be filled."""
     if not torch.are_deterministic_algorithms_enabled():
         return False
     return bool(deterministic.fill_uninitialized_memory)  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -233,20 +234,20 @@ def gradient(
     )
 
 
-def _at(x: torch.Tensor, dim: int, begin: int, behind: int = 0) -> torch.Tensor:
-    """Elements from `begin` on, without those `behind`; from the end where `begin` is negative."""
-    length = x.shape[dim]
-    first = length + begin if begin < 0 else begin
-    return x.narrow(dim, first, length - behind - first)
+def _between(x: torch.Tensor, dim: int, begin: int, behind: int = 0) -> torch.Tensor:
+    """Elements from `begin` on, without those `behind`."""
+    return x.narrow(dim, begin, x.shape[dim] - behind - begin)
+
+
+def _one(x: torch.Tensor, dim: int, at: int) -> torch.Tensor:
+    """Elements at one position, which counts from the end where it is negative."""
+    return x.narrow(dim, x.shape[dim] + at if at < 0 else at, 1)
 
 
 def _along(x: torch.Tensor, space: float, dim: int, edge_order: int) -> torch.Tensor:
     """The gradient of samples at equal distances."""
-
-    def one(begin: int) -> torch.Tensor:
-        return x.narrow(dim, x.shape[dim] + begin if begin < 0 else begin, 1)
-
-    center = (_at(x, dim, 2) - _at(x, dim, 0, 2)) / space
+    one = partial(_one, x, dim)
+    center = (_between(x, dim, 2) - _between(x, dim, 0, 2)) / space
     if edge_order == 1:
         first, last = (one(1) - one(0)) / space, (one(-1) - one(-2)) / space
     else:
@@ -257,17 +258,14 @@ def _along(x: torch.Tensor, space: float, dim: int, edge_order: int) -> torch.Te
 
 def _along_points(x: torch.Tensor, points: torch.Tensor, dim: int, edge_order: int) -> torch.Tensor:
     """The gradient of samples at points."""
-
-    def one(begin: int) -> torch.Tensor:
-        return x.narrow(dim, x.shape[dim] + begin if begin < 0 else begin, 1)
-
+    one = partial(_one, x, dim)
     rank = x.dim()
     steps = points.diff().reshape([-1 if at == dim % rank else 1 for at in range(rank)])
-    left, right = _at(steps, dim, 0, 1), _at(steps, dim, 1)
+    left, right = _between(steps, dim, 0, 1), _between(steps, dim, 1)
     a = -right / (left * (left + right))
     b = (right - left) / (left * right)
     c = left / (right * (left + right))
-    center = a * _at(x, dim, 0, 2) + b * _at(x, dim, 1, 1) + c * _at(x, dim, 2)
+    center = a * _between(x, dim, 0, 2) + b * _between(x, dim, 1, 1) + c * _between(x, dim, 2)
     start, stop = steps.narrow(dim, 0, 1), steps.narrow(dim, steps.shape[dim] - 1, 1)
     if edge_order == 1:
         first, last = (one(1) - one(0)) / start, (one(-1) - one(-2)) / stop

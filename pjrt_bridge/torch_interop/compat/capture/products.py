@@ -6,14 +6,13 @@ this backend, the order is the best one for the sizes of the call that is traced
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.lists import BaseListVariable
-from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.backends import opt_einsum
 
 from pjrt_bridge.torch_interop.compat.capture import sized_functions as sized
@@ -21,6 +20,7 @@ from pjrt_bridge.torch_interop.compat.capture.sized_calls import (
     has_symbolic_shape,
     inlined,
     shape_of,
+    trace_calls,
 )
 from pjrt_bridge.torch_interop.compat.promises.values import hint
 
@@ -31,29 +31,14 @@ def trace_products(is_for_us: Callable[[Any], bool]) -> None:
     Args:
         is_for_us: says of Dynamo's translator whether it traces for this backend.
     """
-    _trace(torch.functional.einsum, _einsum, is_for_us)
+    trace_calls(torch.functional.einsum, _einsum, is_for_us)
     for function in (torch.linalg.multi_dot, torch.functional.chain_matmul):
-        _trace(function, _multi_dot, is_for_us)
+        trace_calls(function, _multi_dot, is_for_us)
 
 
-def _trace(
-    function: Any, instead: Callable[[Any, Sequence[Any]], Any], is_for_us: Callable[[Any], bool]
-) -> None:
-    """Have a call be what `instead` makes of its arguments, where that is not None."""
-    handlers: Any = TorchInGraphFunctionVariable._get_handlers()
-    before = handlers.get(function)
-
-    def handle(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_for_us(tx) and args and not kwargs:
-            found = instead(tx, args)
-            if found is not None:
-                return found
-        return None if before is None else before(self, tx, *args, **kwargs)
-
-    handlers[function] = handle
-
-
-def _einsum(tx: Any, args: Sequence[Any]) -> Any:
+def _einsum(tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if kwargs or not args:
+        return None
     several = _tensors(args[1:])
     finder = opt_einsum.get_opt_einsum()
     shapes = _shapes(several)
@@ -71,7 +56,9 @@ def _einsum(tx: Any, args: Sequence[Any]) -> Any:
     return inlined(tx, sized.einsum, (args[0], order, *several), {})
 
 
-def _multi_dot(tx: Any, args: Sequence[Any]) -> Any:
+def _multi_dot(tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if kwargs or not args:
+        return None
     several = _tensors(args)
     shapes = _shapes(several)
     if (

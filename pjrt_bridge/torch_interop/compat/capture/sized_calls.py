@@ -149,13 +149,32 @@ def trace_symbolic_sizes(is_for_us: Callable[[Any], bool]) -> None:
 def _trace_function(
     function: Any, instead: Callable[..., Any], is_for_us: Callable[[Any], bool]
 ) -> None:
-    handlers: Any = TorchInGraphFunctionVariable._get_handlers()
-    before = handlers.get(function)
     fits = fits_symbols(function, instead)
 
+    def traced(tx: Any, args: Any, kwargs: Any) -> Any:
+        return inlined(tx, instead, args, kwargs) if fits(args, kwargs) else None
+
+    trace_calls(function, traced, is_for_us)
+
+
+def trace_calls(
+    function: Any, traced: Callable[[Any, Any, Any], Any], is_for_us: Callable[[Any], bool]
+) -> None:
+    """Have Dynamo trace the calls of a function of torch in another way.
+
+    Args:
+        function: as Dynamo knows it.
+        traced: gives the result for a translator, positional and keyword arguments; None where
+            the call is to be traced as before.
+        is_for_us: says of Dynamo's translator whether it traces for this backend.
+    """
+    handlers: Any = TorchInGraphFunctionVariable._get_handlers()
+    before = handlers.get(function)
+
     def handle(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_for_us(tx) and fits(args, kwargs):
-            return inlined(tx, instead, args, kwargs)
+        found = traced(tx, args, kwargs) if is_for_us(tx) else None
+        if found is not None:
+            return found
         return None if before is None else before(self, tx, *args, **kwargs)
 
     handlers[function] = handle

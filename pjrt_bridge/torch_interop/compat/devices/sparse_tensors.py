@@ -99,11 +99,7 @@ def composed_operators(key: str) -> Iterator[OpOverload]:
 
 def is_sparse(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one of positions and values."""
-    return tensor.layout is torch.sparse_coo or _is_compressed(tensor)
-
-
-def _is_compressed(tensor: torch.Tensor) -> bool:
-    return tensor.layout in _COMPRESSED
+    return tensor.layout is torch.sparse_coo or tensor.layout in _COMPRESSED
 
 
 _COMPRESSED = {
