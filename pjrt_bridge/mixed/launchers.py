@@ -19,13 +19,13 @@ from pjrt_bridge.mixed.execution import (
     tensor_of,
 )
 from pjrt_bridge.mixed.pinned import PinnedInputs
-from pjrt_bridge.runtime import Buffer, Event, Executable, ShardedBuffer
+from pjrt_bridge.runtime import Buffer, Executable, ShardedBuffer
 from pjrt_bridge.runtime.buffers import putting
+from pjrt_bridge.runtime.dispatch.direct import End
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.holders import held_once
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
-from pjrt_bridge.runtime.objects.sharded import Ends
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import run_deferred
 
@@ -255,7 +255,7 @@ class BufferLauncher:
             self._buffer(parameter, given, call) if buffer is None else buffer
             for parameter, buffer in zip(self._parameters, pinned, strict=True)
         ]
-        results, done = self.executable.submit(
+        results, done = self.executable.start(
             buffers, donate=donated(self._parameters, given, buffers)
         )
         outputs = [
@@ -332,13 +332,11 @@ class BufferOutput:
 
 
 class BufferLaunched:
-    """An execution of `Executable.submit`, or of `ShardedExecutable.submit`."""
+    """An execution of `Executable.start`, or of `ShardedExecutable.submit`."""
 
     __slots__ = ("_done", "_given", "outputs")
 
-    def __init__(
-        self, outputs: Sequence[BufferOutput], done: Event | Ends, given: Sequence[Any]
-    ) -> None:
+    def __init__(self, outputs: Sequence[BufferOutput], done: End, given: Sequence[Any]) -> None:
         self._done = done
         self._given = given
         self.outputs = outputs

@@ -8,7 +8,7 @@ default; everything else goes through `pjrt_bridge.runtime.dispatch.executing`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,38 @@ from pjrt_bridge.runtime.ownership.deferred import run_deferred
 
 # Results are handed on as buffers, so no array is made of a capsule.
 _NUMPY = plans.Capsules(np.ndarray, np.ndarray.__dlpack__, np.from_dlpack)
+
+
+class End(Protocol):
+    """The end of an execution, successful or not."""
+
+    def wait(self) -> None:
+        """Block until the execution has ended.
+
+        Raises:
+            PjrtError: it failed.
+        """
+
+    def close(self) -> None:
+        """Forget the end; the execution goes on."""
+
+
+class LaunchEnd:
+    """The end of a launch of the dispatcher."""
+
+    __slots__ = ("_launch",)
+
+    def __init__(self, launch: Any) -> None:
+        self._launch = launch
+
+    def wait(self) -> None:
+        """See `End`."""
+        if self._launch is not None:
+            self._launch.finish()
+
+    def close(self) -> None:
+        """See `End`."""
+        self._launch = None
 
 
 class DirectCalls:
@@ -53,8 +85,8 @@ class DirectCalls:
             [None] * len(arguments.types), [0] * len(arguments.types)
         )
 
-    def on_buffers(self, buffers: Sequence[Buffer]) -> tuple[Buffer, ...] | None:
-        """The results for buffers that were compared with the parameters.
+    def on_buffers(self, buffers: Sequence[Buffer]) -> tuple[tuple[Buffer, ...], LaunchEnd] | None:
+        """The results for buffers that were compared with the parameters, and the end.
 
         Returns:
             None where a buffer is not there any more, which the other way says.
@@ -81,21 +113,21 @@ class DirectCalls:
                 values.append(array.handle.dispatched())
             else:
                 return None
-        return self._start(values)
+        found = self._start(values)
+        return None if found is None else found[0]
 
-    def _start(self, values: list[Any]) -> tuple[Buffer, ...] | None:
+    def _start(self, values: list[Any]) -> tuple[tuple[Buffer, ...], LaunchEnd] | None:
         if callbacks.threads:
             callbacks.check()
         run_deferred()
         launch = self._plan.launch(values, self._pinned.parts, None)
         if type(launch) is int:
             return None
-        return tuple(
-            [
-                outputs.buffer_of(output, self._client, type, self._device, layout)
-                for output, (type, layout) in zip(launch.outputs, self._results, strict=True)
-            ]
-        )
+        results = [
+            outputs.buffer_of(output, self._client, type, self._device, layout)
+            for output, (type, layout) in zip(launch.outputs, self._results, strict=True)
+        ]
+        return tuple(results), LaunchEnd(launch)
 
 
 def direct_calls(

@@ -14,7 +14,7 @@ from pjrt_bridge.runtime.buffers.buffer import Buffer
 from pjrt_bridge.runtime.core.device import Device
 from pjrt_bridge.runtime.core.event import Event
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
-from pjrt_bridge.runtime.dispatch.direct import DirectCalls, direct_calls
+from pjrt_bridge.runtime.dispatch.direct import DirectCalls, End, LaunchEnd, direct_calls
 from pjrt_bridge.runtime.dispatch.plans import PlannedExecutable
 from pjrt_bridge.runtime.dispatch.results import Outputs, Results
 from pjrt_bridge.runtime.ownership.handles import Handle, pin_all, unpin_all
@@ -79,6 +79,35 @@ class Executor:
             self._prepared = True
         return self._direct if timeline.current is None else None
 
+    def start(
+        self, buffers: Sequence[Buffer], device: Device, donate: Collection[int] | None
+    ) -> tuple[tuple[Buffer, ...], End]:
+        """Start an execution on one device; see `execute`.
+
+        Returns:
+            The results, and the end.
+
+        Raises:
+            PjrtBridgeError: as `Executable.execute`.
+        """
+        found = self._start_directly([buffers], device, donate)
+        if found is not None:
+            return found
+        (results,), (event,) = self.execute([buffers], (device,), donate, watch=True)
+        return results, event
+
+    def _start_directly(
+        self, lists: Sequence[Sequence[Buffer]], device: Device, donate: Collection[int] | None
+    ) -> tuple[tuple[Buffer, ...], LaunchEnd] | None:
+        direct = self._find_direct()
+        if direct is None:
+            return None
+        self._client.check_alive()
+        self._arguments.check(lists[0], device)
+        # The program donates nothing, so this only refuses what it cannot donate.
+        self._arguments.donation(lists, donate)
+        return direct.on_buffers(lists[0])
+
     def execute(
         self,
         lists: Sequence[Sequence[Buffer]],
@@ -102,15 +131,9 @@ class Executor:
             PjrtBridgeError: as `Executable.execute`.
         """
         watch = watch or not self._count
-        direct = None if watch else self._find_direct()
-        if direct is not None:
-            self._client.check_alive()
-            self._arguments.check(lists[0], devices[0])
-            # The program donates nothing, so this only refuses what it cannot donate.
-            self._arguments.donation(lists, donate)
-            found = direct.on_buffers(lists[0])
-            if found is not None:
-                return (found,), []
+        found = None if watch else self._start_directly(lists, devices[0], donate)
+        if found is not None:
+            return (found[0],), []
         if timeline.current is None:
             return self._launch(lists, devices, donate, watch=watch)
         with timeline.span(f"launch {self._arguments.name}", devices=len(devices)):

@@ -29,6 +29,7 @@ from pjrt_bridge.runtime.core.device import Device, memory_limit
 from pjrt_bridge.runtime.core.event import Event
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
+from pjrt_bridge.runtime.dispatch.direct import End
 from pjrt_bridge.runtime.dispatch.executing import Executor, closed
 from pjrt_bridge.runtime.dispatch.results import Results
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
@@ -183,6 +184,16 @@ class Executable(Compiled):
         where = self._one_device(device)
         (outputs,), (event,) = self._executor.execute([buffers], (where,), donate, watch=True)
         return outputs, event
+
+    def start(
+        self, buffers: Sequence[Buffer], *, donate: Collection[int] | None = None
+    ) -> tuple[tuple[Buffer, ...], End]:
+        """`submit` on the executable's device, started by the dispatcher where that is offered.
+
+        Raises:
+            PjrtBridgeError: as `execute`; a failure of the execution itself comes from the end.
+        """
+        return self._executor.start(buffers, self._one_device(None), donate)
 
     def plan(
         self,

@@ -124,6 +124,42 @@ def test_a_failure_of_an_argument_comes_with_the_result(client: Client, add: Exe
     census.check()
 
 
+def test_starts_tell_of_their_end(no_leaks: Census, client: Client, add: Executable) -> None:
+    value = Pending(client, ONES)
+    (result,), end = add.start([value.buffer, value.buffer])
+    assert is_direct(result)
+    with ThreadPoolExecutor(1) as pool:
+        waited = pool.submit(end.wait)
+        assert not waited.done()
+        value.arrive()
+        waited.result(60)
+    assert np.asarray(result).tolist() == [2.0] * 64
+    end.close()
+
+
+def test_starts_whose_execution_fails(client: Client, add: Executable) -> None:
+    census = Census()
+    value = Pending(client, ONES)
+    (result,), end = add.start([value.buffer, client.put(ONES)])
+    assert is_direct(result)
+    value.fail("it broke")
+    with pytest.raises(Internal, match="it broke"):
+        end.wait()
+    end.close()
+    del value, result, end
+    census.check()
+
+
+def test_starts_that_go_the_other_way(no_leaks: Census, client: Client) -> None:
+    with client.compile(programs.ADD) as executable:
+        # It is not known yet how its results lie.
+        (result,), end = executable.start([client.put(ONES), client.put(ONES)])
+        assert not is_direct(result)
+        end.wait()
+        end.close()
+        assert np.asarray(result).tolist() == [2.0] * 64
+
+
 def test_arrays_are_kept_until_the_program_has_read_them(client: Client) -> None:
     census = Census()
     with client.compile(programs.ADD) as executable:
