@@ -31,6 +31,9 @@ class RunnableProgram(Protocol):
             consumed: indices of arguments that nobody needs after the call.
         """
 
+    def run_directly(self, arguments: Sequence[Any]) -> Sequence[Buffer] | None:
+        """The results for buffers and NumPy arrays; see `Executable.call_directly`."""
+
     def close(self) -> None:
         """Unload it."""
 
@@ -74,6 +77,9 @@ class _Whole:
         donate = [index for index in consumed if parameters[index].donation != "kept"]
         return self._executable.execute(arguments, donate=donate)
 
+    def run_directly(self, arguments: Sequence[Any]) -> Sequence[Buffer] | None:
+        return self._executable.call_directly(arguments)
+
     def close(self) -> None:
         self._executable.close()
 
@@ -93,6 +99,9 @@ class _Parts:
     def run(self, arguments: Sequence[Buffer], consumed: Sequence[int]) -> Sequence[Any]:
         values = self._program.run(list(arguments), CallRecord(self._count))
         return [self._put(value) for value in values]
+
+    def run_directly(self, arguments: Sequence[Any]) -> Sequence[Buffer] | None:
+        return None
 
     def close(self) -> None:
         for executable in self._executables:

@@ -20,10 +20,12 @@ from pjrt_bridge.exported import ExportedModel, of_program
 from pjrt_bridge.exported.manifest import Manifest
 from pjrt_bridge.exported.running import readable
 from pjrt_bridge.runtime import Client
+from pjrt_bridge.runtime.dispatch import outputs
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.program.saved import artifact_version
+from tests.conftest import Census
 from tests.exported.models import F32, WEIGHT, by_size, counting, scaled
-from tests.plugins import cpu_library
+from tests.plugins import cpu_library, require_dispatcher
 
 X = np.ones(16, np.float32)
 
@@ -163,8 +165,47 @@ def test_calls_that_do_not_fit(
     client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], text: str
 ) -> None:
     with scaled().load_on(client) as loaded:
-        with pytest.raises(SignatureMismatch, match=text):
-            loaded(*args, **kwargs)
+        # At first, and where earlier calls were started directly.
+        for _ in range(3):
+            with pytest.raises(SignatureMismatch, match=text):
+                loaded(*args, **kwargs)
+            assert np.array_equal(loaded(X)["y"], WEIGHT)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [X, np.ones(33, np.float32)[1::2], np.frombuffer(X.tobytes(), np.float32), memoryview(X)],
+    ids=["array", "strided", "read-only", "memoryview"],
+)
+def test_further_calls_give_the_same(no_leaks: Census, client: Client, given: Any) -> None:
+    with scaled().load_on(client) as loaded:
+        for value in (given, given, 2 * X, given):
+            assert np.array_equal(loaded(value)["y"], WEIGHT * np.asarray(value))
+
+
+def test_plain_calls_are_started_directly(no_leaks: Census, client: Client) -> None:
+    require_dispatcher()
+    with by_size().load_on(client) as loaded:
+        for size in (2, 3):
+            loaded(np.ones(size, np.float32))
+        for size in (3, 2, 3):
+            x = np.arange(size, dtype=np.float32)
+            for given in (x, client.put(x)):
+                found = loaded(given)
+                assert outputs.output_of(found) is not None
+                assert np.array_equal(found, -x)
+    with counting().load_on(client) as loaded:
+        for count in range(1, 4):
+            total, before = loaded(X)
+            assert np.array_equal(total, count * X)
+            assert np.array_equal(before, 2 * (count - 1) * X)
+
+
+def test_a_reset_model_runs_with_its_first_weights(client: Client) -> None:
+    with scaled().load_on(client) as loaded:
+        for _ in range(3):
+            assert np.array_equal(loaded(X)["y"], WEIGHT)
+        loaded.reset()
         assert np.array_equal(loaded(X)["y"], WEIGHT)
 
 

@@ -8,6 +8,7 @@ default; everything else goes through `pjrt_bridge.runtime.dispatch.executing`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -107,10 +108,12 @@ class DirectCalls:
         """
         values = []
         for index, array in enumerate(arrays):
-            if type(array) is np.ndarray and self._reads_arrays:
-                values.append(array)
-            elif self._arguments.fits(index, array, self._device):
+            if isinstance(array, Buffer):
+                if not self._arguments.fits(index, array, self._device):
+                    return None
                 values.append(array.handle.dispatched())
+            elif self._reads_arrays and (found := _as_numpy(array)) is not None:
+                values.append(found)
             else:
                 return None
         found = self._start(values)
@@ -128,6 +131,18 @@ class DirectCalls:
             for output, (type, layout) in zip(launch.outputs, self._results, strict=True)
         ]
         return tuple(results), LaunchEnd(launch)
+
+
+def _as_numpy(array: Any) -> Any:
+    """An array of another framework as NumPy's, over the same memory; None where there is none."""
+    if type(array) is np.ndarray:
+        return array
+    if not hasattr(array, "__dlpack__"):
+        return None
+    # Each framework refuses with exceptions of its own what DLPack or NumPy cannot describe.
+    with suppress(Exception):
+        return np.from_dlpack(array)
+    return None
 
 
 def direct_calls(

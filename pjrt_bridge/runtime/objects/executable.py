@@ -127,8 +127,7 @@ class Executable(Compiled):
             SignatureMismatch: the arguments differ from the signature.
             BufferUnavailable: an argument was donated or deleted before.
         """
-        self._arguments.check_count(arrays)
-        found = self._executor.call(arrays)
+        found = self.call_directly(arrays)
         if found is not None:
             return found
         client, device = self.client, self.devices[0]
@@ -142,6 +141,18 @@ class Executable(Compiled):
             where = f"argument {len(buffers)} of executable {self.name!r}"
             raise type(error)(f"{where}: {error}") from error
         return self.execute(buffers)
+
+    def call_directly(self, arrays: Sequence[Any]) -> tuple[Buffer, ...] | None:
+        """The results of a call that the dispatcher starts on NumPy arrays and buffers as they lie.
+
+        None where something has to be put, converted, moved or refused before.
+
+        Raises:
+            SignatureMismatch: too few or too many arguments.
+            PjrtError: the plugin failed.
+        """
+        self._arguments.check_count(arrays)
+        return self._executor.call(arrays)
 
     def execute(
         self,

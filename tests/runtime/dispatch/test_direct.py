@@ -13,6 +13,7 @@ from pjrt_bridge import timeline
 from pjrt_bridge.errors import (
     BufferUnavailable,
     Closed,
+    DataError,
     Internal,
     SignatureMismatch,
     UnsupportedDtype,
@@ -56,6 +57,29 @@ def test_arrays_that_lie_as_the_program_takes_them(
     assert is_direct(result)
     assert np.asarray(result).tolist() == [2.0] * 64
     assert result.layout.row_major
+
+
+class Framework:
+    """An array of a framework that has DLPack alone."""
+
+    def __init__(self, array: np.ndarray[Any, Any], refuses: bool = False) -> None:
+        self.array, self.refuses = array, refuses
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        if self.refuses:
+            raise RuntimeError("not now")
+        return self.array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_of_frameworks_are_read_where_they_lie(no_leaks: Census, add: Executable) -> None:
+    (result,) = add(Framework(ONES), Framework(2 * ONES))
+    assert is_direct(result)
+    assert np.asarray(result).tolist() == [3.0] * 64
+    with pytest.raises(DataError, match="not now"):
+        add(Framework(ONES), Framework(ONES, refuses=True))
 
 
 def test_buffers_of_every_origin(no_leaks: Census, client: Client, add: Executable) -> None:
