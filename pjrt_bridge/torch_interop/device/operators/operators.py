@@ -9,7 +9,7 @@ import torch
 from torch.fx.node import map_aggregate
 
 from pjrt_bridge import user_warnings
-from pjrt_bridge.errors import PjrtError
+from pjrt_bridge.errors import PjrtError, UnsupportedDtype
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.compat import (
     OWN_NAMESPACE,
@@ -62,7 +62,13 @@ _GENERATOR = "a generator was given, which is the host's"
 def _call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
     # The autocast of this device comes before; programs are kept for callers in any state.
     with without_autocast():
-        return _compute(op, args, kwargs)
+        try:
+            return _compute(op, args, kwargs)
+        except UnsupportedDtype as error:
+            given = list(filter(is_resident, tensors_in((*args, *kwargs.values()))))
+            index = given[0].device.index if given else 0
+            types = map(transfer.type_of, given)
+            raise failures.without_type(error, str(op), types, index or 0) from error
 
 
 def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

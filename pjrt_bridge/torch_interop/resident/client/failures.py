@@ -8,7 +8,13 @@ from contextlib import contextmanager
 
 import torch
 
-from pjrt_bridge.errors import OutOfRange, PjrtError, ResourceExhausted
+from pjrt_bridge.errors import (
+    DeviceError,
+    OutOfRange,
+    PjrtError,
+    ResourceExhausted,
+    UnsupportedDtype,
+)
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.named_device.naming import NAME
 
@@ -48,6 +54,24 @@ def told(
         ).with_traceback(error.__traceback__)
     error.args = (f"{error.args[0]}: {described(operator, given, index, line)}",)
     return error
+
+
+def without_type(
+    error: UnsupportedDtype, operator: str, given: Iterable[TensorType], index: int
+) -> DeviceError:
+    """An error of an operator one of whose values has an element type that PJRT does not have.
+
+    It is no TypeError: Python's operators take one for `NotImplemented`, and lose its text.
+
+    Args:
+        error: what was raised.
+        operator: its name.
+        given: the tensors of the call.
+        index: of the device.
+    """
+    return DeviceError(
+        f"{described(operator, given, index, '')}: {error}; give it tensors of other types"
+    )
 
 
 def called(operator: str, line: str) -> None:

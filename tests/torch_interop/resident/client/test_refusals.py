@@ -248,3 +248,21 @@ assert compiled(torch.zeros(3)).tolist() == [1, 1, 1]
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda half: half + torch.tensor(1j, dtype=torch.complex128, device="pjrt"),
+        lambda half: 2j * half,
+        lambda half: torch.add(half, 1j),
+    ],
+    ids=["sum", "reflected", "function"],
+)
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_results_of_a_type_that_pjrt_does_not_have(call: Callable[[torch.Tensor], Any]) -> None:
+    half = torch.ones(3, dtype=torch.float16, device="pjrt")
+    with pytest.raises(DeviceError, match=r"\(f16\[3\].* on device 'pjrt:0': torch.complex32 has"):
+        call(half)
+    assert (half + 1).tolist() == [2, 2, 2]
