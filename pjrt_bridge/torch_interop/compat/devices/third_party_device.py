@@ -178,6 +178,9 @@ def composed(op: OpOverload, *arguments: Any, **options: Any) -> torch.Tensor:
 
 _BY_HELPERS = ("aten::cummax", "aten::cummin", "aten::logcumsumexp")
 
+_OF_KNOWN_DEVICES = ("aten::mode.values",)
+"""Operators that write into arguments, and that refuse devices that they do not know."""
+
 
 def composed_operators() -> Iterator[OpOverload]:
     """The operators that torch would compute by others, though the host has a kernel for each.
@@ -189,13 +192,14 @@ def composed_operators() -> Iterator[OpOverload]:
     known = set(torch._C._dispatch_get_all_op_names())
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     for schema in torch._C._jit_get_all_schemas():
-        if not schema.name.startswith("aten::") or schema.is_mutable:
-            continue
-        if any(argument.alias_info for argument in schema.arguments):
+        if not schema.name.startswith("aten::"):
             continue
         full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        writes = schema.is_mutable or any(argument.alias_info for argument in schema.arguments)
+        if writes and full not in _OF_KNOWN_DEVICES:
+            continue
         if full in known and (
-            full in _BY_HELPERS
+            full in (*_BY_HELPERS, *_OF_KNOWN_DEVICES)
             or has(full, "CompositeExplicitAutogradNonFunctional")
             or (has(full, "CompositeExplicitAutograd") and has(full, "CPU"))
         ):

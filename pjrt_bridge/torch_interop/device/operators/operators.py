@@ -109,6 +109,7 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     program = family.find(asked)
     if isinstance(program, Resizes):
         for tensor, wanted in zip(_written(op, args, kwargs), program.forms, strict=True):
+            _warn_of_other_size(tensor, wanted[0])
             resize_as(tensor, *wanted)
         return call(op, *args, **kwargs)
     if program is None:
@@ -180,6 +181,17 @@ _DEPRECATED_MASK = (
     "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."
 )
 """What PyTorch says (`expandTensors` in ATen/native/IndexingUtils.h)."""
+
+
+def _warn_of_other_size(tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Say that a result has other sizes, as PyTorch does (`resize_output`, ATen/native)."""
+    if tensor.numel() and tuple(tensor.shape) != shape:
+        user_warnings.warn(
+            f"An output with one or more elements was resized since it had shape "
+            f"{list(tensor.shape)}, which does not match the required output shape {list(shape)}. "
+            "PyTorch deprecates this: give a tensor that has this shape, or none, t.resize_(0)",
+            UserWarning,
+        )
 
 
 def _has_other_type(value: Any) -> bool:
