@@ -20,6 +20,7 @@ from pjrt_bridge.torch_interop.nodes import split_products
 from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
 from pjrt_bridge.torch_interop.passes.aliases.storages import address_whole_storages
+from pjrt_bridge.torch_interop.passes.aliases.strided_views import view_whole_tensors
 from pjrt_bridge.torch_interop.passes.causal_masks import recognize_causal_masks
 from pjrt_bridge.torch_interop.passes.composites import collect_composites, remove_marks
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
@@ -129,6 +130,10 @@ def _collect_composites(module: fx.GraphModule, context: PassContext) -> None:
     collect_composites(module, context.has_composite)
 
 
+def _view_whole_tensors(module: fx.GraphModule, context: PassContext) -> None:
+    view_whole_tensors(module.graph)
+
+
 def _merge_equal_calls(module: fx.GraphModule, context: PassContext) -> None:
     merge_equal_calls(module.graph)
 
@@ -212,6 +217,7 @@ PASSES = (
     Pass(_remove_marks, "joint", exports=False),
     Pass(_functionalize_rng, "joint", exports=False),
     Pass(_fill_by_sizes, "joint", exports=False),
+    Pass(_view_whole_tensors, "joint", exports=False),
     Pass(_merge_equal_calls, "joint", exports=False),
     Pass(_recognize_causal_masks, "joint", exports=False),
     # Here a joint graph is divided.
@@ -220,6 +226,7 @@ PASSES = (
     Pass(_functionalize_rng, "unsized", exports=True),
     Pass(_lift_keys, "unsized", exports=True),
     Pass(_split_products, "unsized", exports=True),
+    Pass(_view_whole_tensors, "unsized", exports=True),
     Pass(_lift_scalars, "unsized", exports=False),
     Pass(_resolve_aliases, "unsized", exports=False),
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).

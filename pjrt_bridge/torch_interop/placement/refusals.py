@@ -45,6 +45,9 @@ _VALUES_MATTER = frozenset(
         "aten.segment_reduce.default",
         # Its numbers must sum up to the size of the result.
         "aten.repeat_interleave.Tensor",
+        # Its offsets must end with the number of rows.
+        "aten._jagged_to_padded_dense_forward.default",
+        "aten._padded_dense_to_jagged_forward.default",
     )
 )
 """Operators that refuse some values: only errors about element types are refusals of these."""

@@ -34,6 +34,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import (
     replace_fused_steps,
 )
 from pjrt_bridge.torch_interop.compat.decomposed.interpolation import interpolation_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.jagged import jagged_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.losses import loss_decompositions
@@ -83,6 +84,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **loss_scaling_decompositions(),
         **loss_decompositions(),
         **interpolation_decompositions(),
+        **jagged_decompositions(),
         **flex_decompositions(),
     }
     return with_value_checks({op: rule for op, rule in table.items() if str(op) not in KEPT})

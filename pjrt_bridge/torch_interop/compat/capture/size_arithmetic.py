@@ -52,6 +52,51 @@ def isqrt(n: int, /) -> int:
     return int(math.sqrt(n))
 
 
+def fmod(x: float, y: float, /) -> float:
+    """`math.fmod`: the rest has the sign of the first number."""
+    rest = float(abs(x) % abs(y))
+    return -rest if x < 0 else rest
+
+
+def degrees(x: float, /) -> float:
+    """`math.degrees`."""
+    return x * (180.0 / math.pi)
+
+
+def shares_of_divisors(known: int) -> tuple[tuple[int, int], ...]:
+    """Each divisor of a number above 0, with how many numbers up to it have no divisor in common.
+
+    These counts add up to the greatest common divisor of the number and another, over those that
+    divide the other, too (Gauss).
+    """
+    return tuple(
+        (one, sum(math.gcd(one, other) == 1 for other in range(1, one + 1)))
+        for one in range(1, known + 1)
+        if known % one == 0
+    )
+
+
+def greatest_common_divisor(number: int, known: int, shares: Sequence[tuple[int, int]]) -> int:
+    """`math.gcd` of a number and one that is known, by what `shares_of_divisors` gives for that."""
+    found = known
+    for divisor, share in shares:
+        is_none: int = torch.sym_min(number % divisor, 1)  # type: ignore[no-untyped-call]
+        found = found - share * is_none
+    return found
+
+
+def least_common_multiple(number: int, known: int, shares: Sequence[tuple[int, int]]) -> int:
+    """`math.lcm` of the same."""
+    return abs(number) * (known // greatest_common_divisor(number, known, shares))
+
+
+def bit_length(number: int) -> int:
+    """`int.bit_length` of numbers from 0 to 2^48, as sizes are."""
+    least: int = torch.sym_max(number, 1)  # type: ignore[no-untyped-call]
+    one: int = torch.sym_min(number, 1)  # type: ignore[no-untyped-call]
+    return math.floor(math.log2(least)) + one
+
+
 # -- NumPy: numbers, where NumPy has scalars -------------------------------------------------------
 
 
@@ -108,6 +153,8 @@ OF_MATH: dict[Any, Callable[..., Any]] = {
     math.pow: power,
     math.hypot: hypot,
     math.fabs: fabs,
+    math.fmod: fmod,
+    math.degrees: degrees,
     math.isqrt: isqrt,
 }
 """By the function of `math`, the one that is traced instead."""

@@ -54,6 +54,7 @@ their further arguments."""
 def _functions() -> dict[Any, Callable[..., Any]]:
     """By torch's function, the one that is traced instead."""
     return {
+        torch.as_tensor: sized.as_tensor,
         torch.linspace: sized.linspace,
         torch.logspace: sized.logspace,
         torch.fft.fftfreq: sized.fftfreq,

@@ -203,6 +203,16 @@ def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) 
     return flat.new_zeros(bins).index_add(0, place, inside.to(flat.dtype))
 
 
+# -- tensors of sizes ------------------------------------------------------------------------------
+
+
+def as_tensor(
+    data: Any, dtype: torch.dtype | None = None, device: torch.device | None = None
+) -> torch.Tensor:
+    """`torch.as_tensor` of numbers, which share no memory."""
+    return torch.tensor(data, dtype=dtype, device=device)
+
+
 # -- tensors of other sizes ------------------------------------------------------------------------
 
 

@@ -429,6 +429,8 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             torch.slice_scatter(x, x[:, 1:3] * 2, 1, 1, 3),
             torch.slice_scatter(x, t[:2, :1].expand(2, 4), 0, -2),
             torch.slice_scatter(x.new_zeros(4, 9), x.t(), 1, 2, 2 + x.shape[0]),
+            torch.slice_scatter(x, x[::3] * 2, 0, step=3),
+            torch.slice_scatter(x, x[1::2] * 2, 0, 1, step=2),
         ),
         (X, TABLE),
     ),

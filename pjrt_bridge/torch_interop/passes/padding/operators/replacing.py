@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.operators.moves import dropped, dropped_one
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
@@ -23,21 +23,23 @@ def sliced_in(use: Use) -> PaddedDims:
     for dims in (found, source):
         if dim in dims:
             use.needs_prefix(dims[dim])
-    if (use["step"] or 1) != 1:
-        raise MixesRows("it replaces rows at a distance in the dimension")
-    start = use.start(use["start"], dim)
+    start, step = use.start(use["start"], dim), use.number(use["step"] or 1)
     count = use.shape("src")[dim]
     use.needs_elements(count)
 
     def emit(e: Emission) -> Any:
         at = e.call("aten.arange.default", e.size(shape[dim]), dtype=torch.int64)
         at = e.call("aten.sub.Tensor", at, e.actual(start))
+        replaced = e.call("aten.ge.Scalar", at, 0)
+        if step != 1:
+            distance = e.count(step, torch.int64)
+            between = e.call("aten.remainder.Tensor", at, distance)
+            at = e.call("aten.div.Tensor_mode", at, distance, rounding_mode="floor")
+            is_one = e.call("aten.eq.Scalar", between, 0)
+            replaced = e.call("aten.logical_and.default", replaced, is_one)
         moved = e.call("aten.index_select.default", e[use["src"]], dim, e.within(at, count))
-        replaced = e.call(
-            "aten.logical_and.default",
-            e.call("aten.ge.Scalar", at, 0),
-            e.call("aten.lt.Tensor", at, e.count(count, torch.int64)),
-        )
+        is_within = e.call("aten.lt.Tensor", at, e.count(count, torch.int64))
+        replaced = e.call("aten.logical_and.default", replaced, is_within)
         replaced = e.along(replaced, dim, len(shape))
         return e.call("aten.where.self", replaced, moved, e[use["self"]])
 
