@@ -39,6 +39,7 @@ class Seen:
         requires_grad: as autograd says.
         bits: is_conj and is_neg.
         resizable: whether its storage can be resized.
+        view: whether autograd knows it as a view of another tensor.
         value: a copy, without conj and neg bits.
     """
 
@@ -49,6 +50,7 @@ class Seen:
     requires_grad: bool
     bits: tuple[bool, bool]
     resizable: bool
+    view: bool
     value: torch.Tensor
 
     @staticmethod
@@ -63,6 +65,7 @@ class Seen:
             (tensor.is_conj(), tensor.is_neg()),
             # On torch's device `pjrt` a tensor that is resized gets another storage.
             tensor.device.type != "cpu" or tensor.untyped_storage().resizable(),
+            tensor._is_view(),
             copied(tensor) if value is None else value,
         )
 
@@ -141,9 +144,12 @@ def observe(
             made = arguments(*row)
             opened = _Open(made)
             opened.call(function, [made[name] for name in program.parameters])
-            if program.backward and program.backward != "twice":
-                opened.differentiate(program.backward)
-            opened.use(program.afterwards)
+            weighted = using.WEIGHTED in program.afterwards
+            if weighted:
+                opened.weigh()
+            if program.backward != "twice" and (program.backward or weighted):
+                opened.differentiate(program.backward or "grad")
+            opened.use([name for name in program.afterwards if name in using.USES])
             found.append(opened.seen)
             open_calls.append(opened)
         if program.backward == "twice":
@@ -197,6 +203,7 @@ class _Open:
         self._leaves: dict[str, Any] = {}
         self._held: dict[str, torch.Tensor] = {}
         self._values: dict[str, torch.Tensor] = {}
+        self._weights: dict[str, torch.Tensor] = {}
         self.seen = Call()
 
     def call(self, function: Callable[..., Any], given: list[Any]) -> None:
@@ -225,6 +232,19 @@ class _Open:
         """Note the values that results have until somebody writes into them."""
         self._values = {key: copied(leaf) for key, leaf in _tensors(self._leaves).items()}
 
+    def weigh(self) -> None:
+        """Multiply each result in place by a weight of its own, which has a gradient."""
+        if self.seen.error is not None:
+            return
+        for place, leaf in _tensors(self._leaves).items():
+            error, weight = using.weigh(leaf)
+            self.seen.used[f"{place} {using.WEIGHTED}"] = error
+            if weight is not None:
+                self._weights[f"weight of {place}"] = weight
+        for place, leaf in _tensors(self._leaves).items():
+            self.seen.used[f"{place} after weights"] = _seen(leaf)
+        self._remember()
+
     def differentiate(self, how: str) -> None:
         """Compute gradients of a weighted sum of all results."""
         seen = self.seen
@@ -236,7 +256,9 @@ class _Open:
         if seen.error is not None or not outputs:
             return
         inputs = {
-            key: item for key, item in self._made.items() if item.requires_grad and item.is_leaf
+            key: item
+            for key, item in (*self._made.items(), *self._weights.items())
+            if item.requires_grad and item.is_leaf
         }
         try:
             total = sum(
