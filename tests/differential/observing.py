@@ -39,7 +39,6 @@ class Seen:
         requires_grad: as autograd says.
         bits: is_conj and is_neg.
         resizable: whether its storage can be resized.
-        view: whether autograd knows it as a view of another tensor.
         value: a copy, without conj and neg bits.
     """
 
@@ -50,7 +49,6 @@ class Seen:
     requires_grad: bool
     bits: tuple[bool, bool]
     resizable: bool
-    view: bool
     value: torch.Tensor
 
     @staticmethod
@@ -65,7 +63,6 @@ class Seen:
             (tensor.is_conj(), tensor.is_neg()),
             # On torch's device `pjrt` a tensor that is resized gets another storage.
             tensor.device.type != "cpu" or tensor.untyped_storage().resizable(),
-            tensor._is_view(),
             copied(tensor) if value is None else value,
         )
 
@@ -87,6 +84,7 @@ class Call:
         gradients: by name of the argument.
         same: pairs of places that are one object.
         shared: pairs of places over the same memory, with the distance of their first bytes.
+        related: those pairs of them that autograd knows as views of one tensor.
         alone: places of results whose storage no other tensor has, not even an empty one.
         writes: for each place that is written into, the places that change.
         later: places of results that a later call changed.
@@ -104,6 +102,7 @@ class Call:
     gradients: dict[str, Any] = field(default_factory=dict)
     same: set[tuple[str, str]] = field(default_factory=set)
     shared: dict[tuple[str, str], int] = field(default_factory=dict)
+    related: set[tuple[str, str]] = field(default_factory=set)
     alone: set[str] = field(default_factory=set)
     writes: dict[str, Any] = field(default_factory=dict)
     later: set[str] = field(default_factory=set)
@@ -319,6 +318,8 @@ class _Open:
                 seen.same.add((one, other))
             if left.numel() and right.numel() and share(left, right):
                 seen.shared[one, other] = right.data_ptr() - left.data_ptr()
+                if _base(left) is _base(right):
+                    seen.related.add((one, other))
         objects = {id(item): item for item in everything.values()}
         storages = Counter(map(compat.storage_identity, objects.values()))
         given = {id(item) for item in self._made.values()}
@@ -362,6 +363,11 @@ def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
 
 def _tensors(leaves: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {key: leaf for key, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
+
+
+def _base(tensor: torch.Tensor) -> torch.Tensor:
+    """What autograd knows a tensor as a view of, or the tensor."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def _seen(leaf: Any) -> Any:
