@@ -97,9 +97,7 @@ def pjrt(
         if not raised:
             raise
         raise raised[0] from error
-    except Exception as error:
-        if not compat.is_of_overlapping_arguments(error):
-            raise
+    except compat.OverlappingArguments:
         return compiler.leave_to_pytorch(graph, example_inputs, _OVERLAPPING)
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))

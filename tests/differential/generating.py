@@ -10,7 +10,7 @@ from tests.differential.draft import Draft, Unfit
 from tests.differential.grammar import arguments, containers, results
 from tests.differential.grammar.registry import PRODUCTIONS, apply
 from tests.differential.ir import Program
-from tests.differential.using import USES
+from tests.differential.using import USES, WEIGHTED
 
 _FAMILIES = {
     "views": 10.0,
@@ -56,7 +56,7 @@ def features() -> list[str]:
     return [
         *(f"{family}.{name}" for family, found in PRODUCTIONS.items() for name in found),
         *(f"arguments.{name}" for name in (*arguments.WAYS, *containers.KINDS)),
-        *(f"afterwards.{name}" for name in USES),
+        *(f"afterwards.{name}" for name in (*USES, WEIGHTED)),
     ]
 
 
@@ -96,6 +96,8 @@ def generate(seed: int, index: int) -> Program:
     # Gradients that are computed after all calls need results that nobody wrote into.
     if rng.random() < 0.15 and not draft.drawn and backward != "twice":
         afterwards = tuple(rng.sample(sorted(USES), rng.choice([1, 1, 2])))
+        if rng.random() < 0.4:
+            afterwards = (WEIGHTED, *afterwards[1:])
         draft.features |= {f"afterwards.{name}" for name in afterwards}
     result = results.make(draft)
     return draft.program(result, backward, afterwards, (seed, index))

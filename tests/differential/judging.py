@@ -173,7 +173,7 @@ class Judge:
         for oracle in _oracles(mode):
             if not wrong:
                 break
-            if oracle == _PARTITIONED and any(item.kind != "exception" for item in wrong):
+            if oracle == _PARTITIONED and any("exception" not in item.kind for item in wrong):
                 continue
             if oracle in _OF_LAYOUT and all(item.severity == "wrong" for item in wrong):
                 break

@@ -84,6 +84,7 @@ class Call:
         gradients: by name of the argument.
         same: pairs of places that are one object.
         shared: pairs of places over the same memory, with the distance of their first bytes.
+        related: those pairs of them that autograd knows as views of one tensor.
         alone: places of results whose storage no other tensor has, not even an empty one.
         writes: for each place that is written into, the places that change.
         later: places of results that a later call changed.
@@ -101,6 +102,7 @@ class Call:
     gradients: dict[str, Any] = field(default_factory=dict)
     same: set[tuple[str, str]] = field(default_factory=set)
     shared: dict[tuple[str, str], int] = field(default_factory=dict)
+    related: set[tuple[str, str]] = field(default_factory=set)
     alone: set[str] = field(default_factory=set)
     writes: dict[str, Any] = field(default_factory=dict)
     later: set[str] = field(default_factory=set)
@@ -141,9 +143,12 @@ def observe(
             made = arguments(*row)
             opened = _Open(made)
             opened.call(function, [made[name] for name in program.parameters])
-            if program.backward and program.backward != "twice":
-                opened.differentiate(program.backward)
-            opened.use(program.afterwards)
+            weighted = using.WEIGHTED in program.afterwards
+            if weighted:
+                opened.weigh()
+            if program.backward != "twice" and (program.backward or weighted):
+                opened.differentiate(program.backward or "grad")
+            opened.use([name for name in program.afterwards if name in using.USES])
             found.append(opened.seen)
             open_calls.append(opened)
         if program.backward == "twice":
@@ -197,6 +202,7 @@ class _Open:
         self._leaves: dict[str, Any] = {}
         self._held: dict[str, torch.Tensor] = {}
         self._values: dict[str, torch.Tensor] = {}
+        self._weights: dict[str, torch.Tensor] = {}
         self.seen = Call()
 
     def call(self, function: Callable[..., Any], given: list[Any]) -> None:
@@ -225,6 +231,19 @@ class _Open:
         """Note the values that results have until somebody writes into them."""
         self._values = {key: copied(leaf) for key, leaf in _tensors(self._leaves).items()}
 
+    def weigh(self) -> None:
+        """Multiply each result in place by a weight of its own, which has a gradient."""
+        if self.seen.error is not None:
+            return
+        for place, leaf in _tensors(self._leaves).items():
+            error, weight = using.weigh(leaf)
+            self.seen.used[f"{place} {using.WEIGHTED}"] = error
+            if weight is not None:
+                self._weights[f"weight of {place}"] = weight
+        for place, leaf in _tensors(self._leaves).items():
+            self.seen.used[f"{place} after weights"] = _seen(leaf)
+        self._remember()
+
     def differentiate(self, how: str) -> None:
         """Compute gradients of a weighted sum of all results."""
         seen = self.seen
@@ -236,7 +255,9 @@ class _Open:
         if seen.error is not None or not outputs:
             return
         inputs = {
-            key: item for key, item in self._made.items() if item.requires_grad and item.is_leaf
+            key: item
+            for key, item in (*self._made.items(), *self._weights.items())
+            if item.requires_grad and item.is_leaf
         }
         try:
             total = sum(
@@ -297,6 +318,8 @@ class _Open:
                 seen.same.add((one, other))
             if left.numel() and right.numel() and share(left, right):
                 seen.shared[one, other] = right.data_ptr() - left.data_ptr()
+                if _base(left) is _base(right):
+                    seen.related.add((one, other))
         objects = {id(item): item for item in everything.values()}
         storages = Counter(map(compat.storage_identity, objects.values()))
         given = {id(item) for item in self._made.values()}
@@ -340,6 +363,11 @@ def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
 
 def _tensors(leaves: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {key: leaf for key, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
+
+
+def _base(tensor: torch.Tensor) -> torch.Tensor:
+    """What autograd knows a tensor as a view of, or the tensor."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def _seen(leaf: Any) -> Any:

@@ -72,6 +72,7 @@ def _kept(x: torch.Tensor) -> torch.Tensor:
         (lambda x, w: x[0], lambda x, w: x[0].clone(), "write"),
         (lambda x, w: x.clone(), lambda x, w: x[:], "write"),
         (lambda x, w: x[0], lambda x, w: x[1], "alias"),
+        (lambda x, w: x[0], lambda x, w: x[0].detach(), "view"),
         (lambda x, w: x, lambda x, w: x[:], "identity"),
         (lambda x, w: [x + 1] * 2, lambda x, w: [x + 1, x + 1], "identity"),
         (lambda x, w: x.add_(1).sum(), lambda x, w: (x + 1).sum(), "value"),
@@ -92,6 +93,26 @@ def test_a_difference_is_seen(one, other, kind: str) -> None:  # type: ignore[no
     assert kind in _kinds(other, one)
     KEPT.clear()
     assert not _kinds(one, one)
+
+
+def _two_views(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    product = w * 2
+    return product.view(3, 1), product.view(1, 3)
+
+
+def _one_is_a_copy(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    one, other = _two_views(x, w)
+    return one, other.clone()
+
+
+@pytest.mark.parametrize(("afterwards", "expected"), [((), set()), (("weighted",), {"gradient"})])
+def test_results_are_multiplied_in_place_before_gradients(
+    afterwards: tuple[str, ...], expected: set[str]
+) -> None:
+    program = replace(TWICE, backward="backward", afterwards=afterwards)
+    found = _found(_one_is_a_copy, _two_views, program)
+    assert {item.kind for item in found} & {"gradient"} == expected
+    assert not _found(_two_views, _two_views, program)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,27 @@ def _exchanged(result: torch.Tensor) -> None:
     result.set_(other.untyped_storage(), 0, other.size(), other.stride())
 
 
+def _weighted(result: torch.Tensor) -> torch.Tensor | None:
+    if not (result.is_floating_point() or result.is_complex()):
+        return None
+    weight = torch.full((), 2.0, dtype=result.dtype, device=result.device).requires_grad_()
+    with torch.enable_grad():
+        result.mul_(weight)
+    return weight
+
+
+WEIGHTED = "weighted"
+"""The use that comes before gradients are computed; those of the weights are computed, too."""
+
+
+def weigh(result: torch.Tensor) -> tuple[str, torch.Tensor | None]:
+    """Multiply a result in place by a new leaf; the name of an exception, or the leaf."""
+    try:
+        return "", _weighted(result)
+    except Exception as error:
+        return type(error).__name__, None
+
+
 USES: dict[str, Callable[[torch.Tensor], None]] = {
     "written": _written,
     "out": _out,
@@ -67,7 +88,7 @@ USES: dict[str, Callable[[torch.Tensor], None]] = {
     "transposed": _transposed,
     "exchanged": _exchanged,
 }
-"""By name."""
+"""Those after gradients were computed, by name."""
 
 _GROWING = ("grown", "out_of_other_size")
 

@@ -9,7 +9,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from pjrt_bridge.torch_interop.compat.aot.autograd import (
     boxed,
     decompositions,
-    is_of_overlapping_arguments,
     run_aot_autograd,
     save_for_backward,
     saved_inputs,
@@ -33,6 +32,7 @@ from pjrt_bridge.torch_interop.compat.aot.export import (
     without_own_warnings,
 )
 from pjrt_bridge.torch_interop.compat.aot.flex import flex_attention_operators, is_flex_attention
+from pjrt_bridge.torch_interop.compat.aot.overlapping import OverlappingArguments
 from pjrt_bridge.torch_interop.compat.aot.pure_functions import export_divided, export_plain
 from pjrt_bridge.torch_interop.compat.aot.tracing import errors_unlogged
 from pjrt_bridge.torch_interop.compat.capture.dynamo import (
@@ -145,6 +145,7 @@ __all__ = [
     "FakeTensor",
     "HigherOrderOperator",
     "OpOverload",
+    "OverlappingArguments",
     "Returned",
     "accelerator_decompositions",
     "added_mask",
@@ -192,7 +193,6 @@ __all__ = [
     "is_forward_mode",
     "is_number",
     "is_observed",
-    "is_of_overlapping_arguments",
     "is_operator",
     "is_ragged",
     "is_same_size",

@@ -122,9 +122,26 @@ WAYS = {
     "conjugated": 2,
     "negated": 1,
     "of_other": 2,
+    "unknown": 2,
     "non_leaf": 1,
 }
 """How a tensor lies in memory, with weights."""
+
+
+OVER = "torch.empty_like({{0}}[:0]).set_({{0}}.untyped_storage(), {}, {{1}})"
+"""A tensor from a place of a storage on, of which autograd does not know."""
+
+_OF_OTHER = (
+    "{0}[1:]",
+    "{0}[:-1]",
+    "{0}.view(-1)",
+    "{0}[0]",
+    "{0}.detach()[:2]",
+    "{0}.detach()",
+    "{0}.data",
+    "{0}.data[1:]",
+    "torch.empty_like({0}.detach()).set_({0}.data)",
+)
 
 
 def _one(
@@ -146,6 +163,7 @@ def _one(
         draft.features.add("arguments.requires_grad")
     others = [item for item in draft.parameters if item.startswith("x")]
     statements: list[Statement] = []
+    second: Operand = shape
     if way in ("conjugated", "negated") and dtype not in COMPLEX:
         way = "strided"
     if way == "conjugated":
@@ -154,7 +172,7 @@ def _one(
         text, operands = "{0}.conj().imag", (made,)
     elif way == "of_other" and others:
         other = Name(rng.choice(others))
-        text = rng.choice(["{0}[1:]", "{0}[:-1]", "{0}.view(-1)", "{0}[0]", "{0}.detach()[:2]"])
+        text = rng.choice(_OF_OTHER)
         operands, grad = (other,), ""
     elif way == "non_leaf" and differentiable:
         leaf = Statement("{0}.requires_grad_()", (made,), base)
@@ -170,10 +188,12 @@ def _one(
             "expanded": ((1, *shape[1:]), "{0}.expand({1})"),
             "overlapping": ((_more(shape[0], 1), *shape[1:]), "{0}[1:]"),
             "flipped": (shape, "{0}.flip(0)"),
+            "unknown": ((_more(shape[0], 2), *shape[1:]), OVER.format(1)),
         }
         larger, text = wider[way]
         statements.append(Statement(made.text, (larger, *made.operands[1:]), base))
-        second: Operand = tuple(reversed(range(len(shape)))) if way == "transposed" else shape
+        if way == "transposed":
+            second = tuple(reversed(range(len(shape))))
         operands = (Name(base), second)
         if grad:
             text, grad = f"{text}.detach()", ".requires_grad_()"
@@ -183,9 +203,10 @@ def _one(
         draft.prepare(Statement("{0}", (made,), name, "", ("arguments.plain",)))
     draft.parameters.append(name)
     draft.features.add(f"dtype.{str(draft.value(name).dtype).removeprefix('torch.')}")
-    if way == "overlapping" and any(item.target == base for item in draft.setup):
+    beside = {"overlapping": "{0}[:-1]", "unknown": OVER.format(rng.choice([0, 1, 2]))}.get(way)
+    if beside is not None and any(item.target == base for item in draft.setup):
         again = name + "_beside"
-        if draft.prepare(Statement("{0}[:-1]" + grad, (Name(base),), again)):
+        if draft.prepare(Statement(beside + grad, (Name(base), second), again)):
             draft.parameters.append(again)
 
 

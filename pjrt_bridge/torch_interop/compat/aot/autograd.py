@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
@@ -17,6 +16,7 @@ from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
 from pjrt_bridge.torch_interop.compat.aot.flex import flex_decompositions
+from pjrt_bridge.torch_interop.compat.aot.overlapping import guard_places, merged_arguments
 from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import CHOOSING
 from pjrt_bridge.torch_interop.compat.decomposed.accelerators import (
     accelerator_decompositions,
@@ -152,6 +152,10 @@ def run_aot_autograd(
     given each joint graph before it is divided into forward and backward. Unless forward
     `saves_views` for backward, it saves what they are views of. On the devices `attending`
     attention in half precision is traced as one operator.
+
+    Raises:
+        OverlappingArguments: the graph writes into arguments in one memory, of which AOTAutograd
+            makes no one tensor.
     """
     replace_fused_steps(graph.graph)
     graph.recompile()
@@ -163,8 +167,9 @@ def run_aot_autograd(
         portable_kernels(inputs, attending),
         checks_kept(),
         numbers_in_expressions(),
+        merged_arguments() as merged,
     ):
-        return aot_autograd(
+        compiled = aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,
             inference_compiler=inference,
@@ -172,6 +177,8 @@ def run_aot_autograd(
             partition_fn=partial(_partition, change, saves_views),
             keep_inference_input_mutations=True,
         )(graph, inputs)
+    guard_places(graph, merged)
+    return compiled
 
 
 _DETACH = "aten.detach.default"
@@ -187,16 +194,6 @@ def _has_scan(graph: fx.GraphModule) -> bool:
     return any(
         node.target is torch.ops.higher_order.scan for part in parts for node in part.graph.nodes
     )
-
-
-def is_of_overlapping_arguments(error: Exception) -> bool:
-    """Whether AOTAutograd does not take arguments in one memory that a graph writes into.
-
-    It puts one tensor in their place, but (torch 2.13) neither for several element types, nor where
-    autograd knows some as views and others not, nor where it knows none and sizes are symbols.
-    """
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code.co_name == "merge_view_inputs" for frame, _ in frames)
 
 
 def _partition(
