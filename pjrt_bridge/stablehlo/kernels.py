@@ -13,14 +13,15 @@ from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.values import Body, ElementwiseFunction, as_tuple
+from pjrt_bridge.stablehlo.builder.values import Body, ElementwiseFunction
 from pjrt_bridge.stablehlo.composites import Composite
-from pjrt_bridge.stablehlo.types import TensorType
 
 Reduction = Literal["sum", "prod", "max", "min", "and", "or"]
 """The operation of a reduction, as `Builder.reduce_sum`, `reduce_prod` and so on define it."""
+
+FourierKind = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
+"""A Fourier transform, as `Builder.fft` defines it."""
 
 
 @dataclass(frozen=True)
@@ -313,6 +314,17 @@ class Kernels:
         }
         return reductions[reduction](x, dims)
 
+    def fourier(self, b: Builder, x: Value, kind: FourierKind, lengths: Sequence[int]) -> Value:
+        """Emit a Fourier transform over the last `len(lengths)` dimensions, as `Builder.fft` does.
+
+        Args:
+            b: the builder to emit into.
+            x: complex, for RFFT real.
+            kind: of transform; inverses divide by the number of elements.
+            lengths: sizes of the transformed (for IRFFT resulting) dimensions, at most three.
+        """
+        return b.fft(x, kind, lengths)
+
     def overwrite(self, b: Builder, x: Value, part: Value, starts: Sequence[int | Value]) -> Value:
         """Emit `x` with `part` in place of as many elements, from a position on.
 
@@ -360,39 +372,6 @@ class Kernels:
             scatter_dims_to_operand_dims=list(dims),
         )
         return written
-
-
-def compose(
-    kernels: Kernels,
-    b: Builder,
-    composite: Composite,
-    operands: Sequence[Value],
-    decomposition: Body,
-    results: Sequence[TensorType],
-) -> tuple[Value, ...]:
-    """Emit a composite as a target computes it, and as its decomposition where it does not.
-
-    Args:
-        kernels: of the target.
-        b: the builder to emit into.
-        composite: name, attributes and version.
-        operands: its operands.
-        decomposition: see `Kernels.composite`.
-        results: types of its results.
-
-    Raises:
-        ProgramError: the kernels emit results of other types.
-    """
-    if not kernels.takes(composite):
-        return as_tuple(decomposition(tuple(operands)))
-    found = as_tuple(kernels.composite(b, composite, operands, decomposition))
-    types = [value.type for value in found]
-    if types != list(results):
-        listed = (", ".join(map(str, item)) or "none" for item in (types, results))
-        raise ProgramError(
-            "composite {!r}: kernels emit {}, expected {}".format(composite.name, *listed)
-        )
-    return found
 
 
 def convert(b: Builder, x: Value, dtype: DType) -> Value:

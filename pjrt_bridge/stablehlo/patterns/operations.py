@@ -140,6 +140,15 @@ def convolution(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[
     return [found]
 
 
+def fourier(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value]:
+    """`fft`."""
+    (x,) = operation.operands
+    attributes = operation.handle.attributes
+    lengths = _integers(attributes, "fft_length", ())
+    kind = bindings.load().stablehlo.FftTypeAttr(attributes["fft_type"]).value
+    return [kernels.fourier(b, x, kind, lengths)]
+
+
 def _integers(attributes: Any, name: str, default: Sequence[int]) -> Sequence[int]:
     """An optional attribute; of more than one dimension in the order of its elements."""
     return [int(item) for item in attributes[name]] if name in attributes else default

@@ -73,6 +73,8 @@ def checks() -> Iterator[TriedUse]:
             yield _rows(operator, dtype, -1, False)
     for dtype in NUMBERS:
         yield from _orders(dtype)
+    for dtype in (torch.float32, torch.float64):
+        yield from _transforms(dtype)
     for operator in ("sum.dim_IntList", "amax.default", "amin.default"):
         x = _drawn((370, 250), torch.float32)
         yield TriedUse(f"aten.{operator}", (x,), lambda _, v: (*v, [1]))
@@ -91,6 +93,11 @@ def checks() -> Iterator[TriedUse]:
             yield TriedUse(
                 f"{name}_backward.default", backward, lambda _, v: (*v, 0, 2, False, (True, True))
             )
+
+
+def followed_by(arguments: Sequence[Any]) -> Arguments:
+    """A use of tensors and of these arguments after them."""
+    return lambda _, v: (*v, *arguments)
 
 
 def _products(dtype: torch.dtype) -> Iterator[TriedUse]:
@@ -197,9 +204,22 @@ def _attention(dtype: torch.dtype) -> Iterator[TriedUse]:
     yield from check(3, False, _drawn((3, 1, 60, 60), dtype))
 
 
+def _transforms(dtype: torch.dtype) -> Iterator[TriedUse]:
+    real = _drawn((37, 11, 30), dtype)
+    numbers = torch.complex(real, real.flip(0))
+    for dims in ([2], [1], [0, 1, 2]):
+        for forward in (True, False):
+            rest = dims, 0, forward
+            yield TriedUse("aten._fft_c2c.default", (numbers,), followed_by(rest))
+        yield TriedUse("aten._fft_r2c.default", (real,), followed_by((dims, 0, True)))
+        half = torch.fft.rfftn(real, dim=dims)
+        size = real.shape[dims[-1]]
+        yield TriedUse("aten._fft_c2r.default", (half,), followed_by((dims, 0, size)))
+
+
 def _rows(operator: str, dtype: torch.dtype, *arguments: Any) -> TriedUse:
     x = _drawn((37, 150), dtype)
-    return TriedUse(f"aten.{operator}.default", (x,), lambda _, v: (*v, *arguments))
+    return TriedUse(f"aten.{operator}.default", (x,), followed_by(arguments))
 
 
 def _orders(dtype: torch.dtype) -> Iterator[TriedUse]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from pjrt_bridge_cpu import thin_products
-from pjrt_bridge_cpu.aten.checks import FLOATS, Transpose, TriedUse
+from pjrt_bridge_cpu.aten.checks import FLOATS, Transpose, TriedUse, followed_by
 
 _THIN = ((1, 128, 128), (1, 512, 512), (1, 1024, 2048))
 """The same of products of few rows: of one, for which XLA's code is fastest."""
@@ -45,10 +45,11 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
         yield from _convolutions(dtype)
         yield from _attention(dtype)
         yield from _rows(dtype)
+    yield from _transforms()
     x = torch.randperm(64_000).reshape(64, 1000)
     for name, arguments in _ALONG:
         if name in ("argmax", "cumsum", "topk", "sort"):
-            yield name, TriedUse(f"aten.{name}.default", (x,), _followed_by(arguments))
+            yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
 
 
 def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
@@ -178,23 +179,32 @@ def _turned(transpose: Transpose, sides: Sequence[Any]) -> list[Any]:
     return [transpose(side, (0, 2, 1, 3)) for side in sides]
 
 
+def _transforms() -> Iterator[tuple[str, TriedUse]]:
+    for shape in ((4, 64), (16, 256), (64, 1024)):
+        for dtype in (torch.float32, torch.float64):
+            x = _drawn(shape, dtype)
+            for kind, numbers, *arguments in (
+                ("_fft_r2c", x, 0, True),
+                ("_fft_c2r", torch.fft.rfft(x), 2, shape[1]),
+                ("_fft_c2c", torch.complex(x, x), 0, True),
+            ):
+                use = f"aten.{kind}.default"
+                yield kind, TriedUse(use, (numbers,), followed_by(([1], *arguments)))
+
+
 def _rows(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
     for shape in _ROWS:
         x = _drawn(shape, dtype)
         for name, arguments in _ALONG:
-            yield name, TriedUse(f"aten.{name}.default", (x,), _followed_by(arguments))
+            yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
     for shape in _ROWS[1:]:
         x = _drawn(shape, dtype)
         if dtype == torch.float32:
             for name in ("sum.dim_IntList", "amax.default"):
                 kind = name.partition(".")[0]
-                yield kind, TriedUse(f"aten.{name}", (x,), _followed_by(([1],)))
+                yield kind, TriedUse(f"aten.{name}", (x,), followed_by(([1],)))
         places = torch.arange(shape[0]).flip(0).reshape(1, -1)
         yield "index_select", TriedUse("aten.embedding.default", (x, places))
-
-
-def _followed_by(arguments: Sequence[Any]) -> Callable[[Transpose, Sequence[Any]], Sequence[Any]]:
-    return lambda _, v: (*v, *arguments)
 
 
 def _drawn(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
