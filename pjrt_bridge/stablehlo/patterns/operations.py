@@ -12,7 +12,8 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
-from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
+from pjrt_bridge.stablehlo.kernel_attributes import Convolution
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns import reading
 from pjrt_bridge.stablehlo.types import TensorType
 

@@ -20,6 +20,7 @@ Arguments = Callable[[Transpose, Sequence[Any]], Sequence[Any]]
 
 FLOATS = (torch.float32, torch.bfloat16)
 HALVES = (torch.float16, torch.bfloat16)
+COMPLEX = (torch.complex64, torch.complex128)
 NUMBERS = (*FLOATS, torch.float64, torch.int32, torch.int64)
 
 
@@ -75,6 +76,10 @@ def checks() -> Iterator[TriedUse]:
         yield from _orders(dtype)
     for dtype in (torch.float32, torch.float64):
         yield from _transforms(dtype)
+    for dtype in COMPLEX:
+        sides = _drawn_complex((3, 70, 90), dtype), _drawn_complex((3, 57, 90), dtype)
+        yield TriedUse("aten.bmm.default", sides, transposed_right(0, 2, 1))
+        yield TriedUse("aten.mm.default", tuple(s[0] for s in sides), transposed_right(1, 0))
     for operator in ("sum.dim_IntList", "amax.default", "amin.default"):
         x = _drawn((370, 250), torch.float32)
         yield TriedUse(f"aten.{operator}", (x,), lambda _, v: (*v, [1]))
@@ -100,17 +105,27 @@ def followed_by(arguments: Sequence[Any]) -> Arguments:
     return lambda _, v: (*v, *arguments)
 
 
+def transposed_right(*order: int) -> Arguments:
+    """The arguments of a product whose right side is given transposed."""
+    return lambda transpose, v: (v[0], transpose(v[1], order))
+
+
+def _drawn_complex(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    real = _drawn(shape, dtype.to_real())
+    return torch.complex(real, real.flip(0, 1))
+
+
 def _products(dtype: torch.dtype) -> Iterator[TriedUse]:
     for rows, inner, columns in ((70, 90, 57), (170, 270, 197)):
         yield TriedUse(
             "aten.mm.default",
             (_drawn((rows, inner), dtype), _drawn((columns, inner), dtype)),
-            lambda transpose, v: (v[0], transpose(v[1], (1, 0))),
+            transposed_right(1, 0),
         )
     yield TriedUse(
         "aten.bmm.default",
         (_drawn((3, 70, 90), dtype), _drawn((3, 57, 90), dtype)),
-        lambda transpose, v: (v[0], transpose(v[1], (0, 2, 1))),
+        transposed_right(0, 2, 1),
     )
     if dtype == torch.bfloat16:
         yield TriedUse(

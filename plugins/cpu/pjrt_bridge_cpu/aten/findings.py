@@ -37,8 +37,8 @@ from pjrt_bridge_cpu.aten.probe import Findings
 MODULE = "pjrt_bridge_cpu.aten.findings"
 """What the process in the background runs."""
 
-_FORMAT = "7"
-_GAINS_FORMAT = "gains 2"
+_FORMAT = "8"
+_GAINS_FORMAT = "gains 3"
 _TIMING = "pjrt_bridge_cpu.aten.timing"
 _SECONDS = 600.0
 """A process that measures for so long hangs."""

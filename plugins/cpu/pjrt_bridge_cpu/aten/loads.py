@@ -10,7 +10,14 @@ from typing import Any
 import torch
 
 from pjrt_bridge_cpu import thin_products
-from pjrt_bridge_cpu.aten.checks import FLOATS, Transpose, TriedUse, followed_by
+from pjrt_bridge_cpu.aten.checks import (
+    COMPLEX,
+    FLOATS,
+    Transpose,
+    TriedUse,
+    followed_by,
+    transposed_right,
+)
 
 _THIN = ((1, 128, 128), (1, 512, 512), (1, 1024, 2048))
 """The same of products of few rows: of one, for which XLA's code is fastest."""
@@ -46,6 +53,8 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
         yield from _attention(dtype)
         yield from _rows(dtype)
     yield from _transforms()
+    for dtype in COMPLEX:
+        yield from _complex_products(dtype)
     x = torch.randperm(64_000).reshape(64, 1000)
     for name, arguments in _ALONG:
         if name in ("argmax", "cumsum", "topk", "sort"):
@@ -55,10 +64,10 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
 def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
     for rows, inner, columns in _THIN:
         sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
-        yield thin_products.KIND, TriedUse("aten.mm.default", sides, _with_transposed)
+        yield thin_products.KIND, TriedUse("aten.mm.default", sides, transposed_right(1, 0))
     for rows, inner, columns in _MATRICES:
         sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
-        product = TriedUse("aten.mm.default", sides, _with_transposed)
+        product = TriedUse("aten.mm.default", sides, transposed_right(1, 0))
         yield "product", product
         if dtype == torch.float32:
             yield "product by oneDNN", product
@@ -67,19 +76,21 @@ def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
             yield "linear", TriedUse("aten.addmm.default", (*sides, bias), _with_bias)
     for rows, inner in ((32, 32), (128, 64), (256, 64)):
         sides = _drawn((8, rows, inner), dtype), _drawn((8, rows, inner), dtype)
-        yield "product of batches", TriedUse("aten.bmm.default", sides, _with_transposed_batches)
+        yield "product of batches", TriedUse("aten.bmm.default", sides, transposed_right(0, 2, 1))
 
 
-def _with_transposed(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
-    return v[0], transpose(v[1], (1, 0))
-
-
-def _with_transposed_batches(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
-    return v[0], transpose(v[1], (0, 2, 1))
+def _complex_products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
+    for rows, inner, columns in _MATRICES:
+        sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
+        yield "product", TriedUse("aten.mm.default", sides, transposed_right(1, 0))
+    for rows in (8, 32):
+        sides = _drawn((64, rows, rows), dtype), _drawn((64, rows, rows), dtype)
+        use = TriedUse("aten.bmm.default", sides, transposed_right(0, 2, 1))
+        yield "product of batches", use
 
 
 def _with_bias(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
-    return v[2], *_with_transposed(transpose, v)
+    return v[2], *transposed_right(1, 0)(transpose, v)
 
 
 def _convolutions(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
