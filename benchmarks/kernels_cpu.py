@@ -1,8 +1,8 @@
 """What the CPU package's own kernels gain over XLA's: the figures of its README.
 
-`python -m benchmarks.kernels_cpu [reductions] [depthwise] [stored]` prints them. Programs are
-StableHLO alone: no kernel of PyTorch is called in them. Contenders take turns and least times are
-compared; of whole networks least processor times, which other work does not lengthen.
+`python -m benchmarks.kernels_cpu [reductions] [depthwise] [stored] [combined]` prints them. No
+kernel of PyTorch is called in the programs. Contenders take turns and least times are compared; of
+whole networks and scatters least processor times, which other work does not lengthen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.nn import functional
@@ -20,6 +22,7 @@ from benchmarks.interleave import measure
 from pjrt_bridge.torch_interop.lowering.api import Kernels
 from pjrt_bridge_cpu import kernels
 from pjrt_bridge_cpu.aten import VARIABLE
+from pjrt_bridge_cpu.aten import kernels as aten_kernels
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.reductions import BlockedReductions
@@ -40,6 +43,12 @@ class Convolved(BlockedReductions, MaterializedValues):
 
 class ComputedAgain(DepthwiseSums, BlockedReductions):
     """What several loops read is computed in each of them."""
+
+
+class Scattered(kernels.XlaKernels):
+    """Updates are combined by XLA."""
+
+    combine_along = Kernels.combine_along
 
 
 def reductions() -> Iterator[str]:
@@ -115,6 +124,33 @@ def stored() -> Iterator[str]:
         yield f"BERT base, {kind}: " + _milliseconds(processor_times(contenders), 0)
 
 
+def combined() -> Iterator[str]:
+    """20,000 updates with a position for each of 64 elements, and along the last dimension."""
+    index, source = torch.randint(0, 2000, (20_000, 64)), torch.randn(20_000, 64)
+    cases: Mapping[str, tuple[Function, torch.Tensor, torch.Tensor]] = {
+        "scatter_add": (
+            lambda i, x: torch.zeros(2000, 64).scatter_add(0, i, x),
+            index,
+            source,
+        ),
+        "scatter_reduce of maxima": (
+            lambda i, x: torch.zeros(2000, 64).scatter_reduce(0, i, x, "amax"),
+            index,
+            source,
+        ),
+        "index_add along the last": (
+            lambda i, x: torch.zeros(64, 2000).index_add(1, i, x),
+            index[:, 0].contiguous(),
+            source.T.contiguous(),
+        ),
+    }
+    for name, (function, *arguments) in cases.items():
+        ways = {"by a call": kernels.XlaKernels(), "XLA's scatter": Scattered()}
+        contenders = compiled(function, arguments, ways)
+        contenders["eager PyTorch"] = lambda f=function, a=arguments: f(*a)
+        yield f"{name}: " + _milliseconds(processor_times(contenders), 1)
+
+
 def processor_times(contenders: Contenders) -> dict[str, float]:
     """The least processor time of a call of each, over all threads, in seconds."""
     samples: dict[str, list[float]] = {name: [] for name in contenders}
@@ -132,25 +168,28 @@ def compiled(
 ) -> dict[str, Callable[[], object]]:
     """Calls of a function that is compiled with each of the kernels."""
     torch.compiler.reset()
+    assert isinstance(function, FunctionType)
     return {name: _compiled(function, arguments, chosen) for name, chosen in ways.items()}
 
 
 def _compiled(
-    function: Function, arguments: Sequence[torch.Tensor], chosen: Kernels
+    function: FunctionType, arguments: Sequence[torch.Tensor], chosen: Kernels
 ) -> Callable[[], object]:
-    # Dynamo keeps a compilation for each backend, and this is one of its own.
-    found = torch.compile(function, backend="pjrt", options={"placement": "device"})
+    # Dynamo keeps compilations by code object.
+    own = FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        argdefs=function.__defaults__,
+        closure=function.__closure__,
+    )
+    found = torch.compile(own, backend="pjrt", options={"placement": "device"})
 
     def call() -> object:
         with torch.no_grad():
             return found(*arguments)
 
-    before = kernels.kernels
-    kernels.kernels = lambda use: chosen
-    try:
+    with mock.patch.object(aten_kernels, "kernels", return_value=chosen):
         call()
-    finally:
-        kernels.kernels = before
     return call
 
 
@@ -162,6 +201,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "reductions": reductions,
     "depthwise": depthwise,
     "stored": stored,
+    "combined": combined,
 }
 
 if __name__ == "__main__":

@@ -72,11 +72,20 @@ def _cases() -> Iterator[Case]:
     angles = [np.linspace(-1, 1, 100_000, dtype=np.float32)]
     for function in (jnp.sin, jnp.cos, jnp.tan, jnp.arctan, jnp.arccos):
         yield f"{function.__name__} of 100,000", function, angles
+    signal = [drawn(64, 1024)]
+    yield "Fourier transforms, 64 of 1024 complex", lambda x: jnp.abs(jnp.fft.fft(x + 1j)), signal
+    yield "Fourier transforms there and back, 64 of 1024", _there_and_back, signal
+    numbers = [drawn(256, 256) + 1j * drawn(256, 256) for _ in range(2)]
+    yield "product 256x256x256, complex", jnp.matmul, numbers
     yield "2,000 products of 8x8", jnp.matmul, [drawn(2000, 8, 8), drawn(2000, 8, 8)]
 
 
 def _causal(q: Any, k: Any, v: Any) -> Any:
     return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def _there_and_back(x: Any) -> Any:
+    return jnp.fft.irfft(jnp.fft.rfft(x) * 2)
 
 
 def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:

@@ -8,74 +8,23 @@ the hook `pjrt_bridge_kernels`, so that the semantics of each operator are writt
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.values import Body, ElementwiseFunction, as_tuple
+from pjrt_bridge.stablehlo.builder.values import Body, ElementwiseFunction
 from pjrt_bridge.stablehlo.composites import Composite
-from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.stablehlo.kernel_attributes import Attention, Convolution, Norm
 
 Reduction = Literal["sum", "prod", "max", "min", "and", "or"]
 """The operation of a reduction, as `Builder.reduce_sum`, `reduce_prod` and so on define it."""
 
+Combination = Reduction | Literal["last"]
+"""What several numbers at one place become; `last`: the last one of them, or any."""
 
-@dataclass(frozen=True)
-class Convolution:
-    """The attributes of a convolution, as `Builder.convolution` takes them.
-
-    Attributes:
-        window_strides: per spatial dimension, as all of these up to `rhs_dilation`.
-        padding: zeros before and after the left side; negative ones cut.
-        lhs_dilation: distance of the left side's elements.
-        rhs_dilation: distance of the right side's.
-        dimension_numbers: a letter for each dimension of the sides and the result.
-        feature_group_count: groups of the left side's features.
-        batch_group_count: groups of its batches.
-    """
-
-    window_strides: Sequence[int]
-    padding: Sequence[tuple[int, int]]
-    lhs_dilation: Sequence[int]
-    rhs_dilation: Sequence[int]
-    dimension_numbers: tuple[str, str, str]
-    feature_group_count: int = 1
-    batch_group_count: int = 1
-
-
-@dataclass(frozen=True)
-class Attention:
-    """The numbers of `softmax(scale * query @ key^T + mask) @ value`.
-
-    Attributes:
-        scale: of the scores.
-        is_causal: a query sees the keys up to its own position, counted from the first of both.
-    """
-
-    scale: float
-    is_causal: bool
-
-
-@dataclass(frozen=True)
-class Norm:
-    """The numbers of `(x - mean) / sqrt(variance + eps) * weight + bias`.
-
-    Attributes:
-        count: how many of the last dimensions are normalized together.
-        eps: is added to the variance.
-        is_centered: the mean is subtracted, as in layer norm; else it is 0, as in RMS norm.
-        dtype: of the result.
-        rounding: the type that is rounded to before the weight is multiplied; None: none.
-    """
-
-    count: int
-    eps: float
-    is_centered: bool
-    dtype: DType
-    rounding: DType | None = None
+FourierKind = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
+"""A Fourier transform, as `Builder.fft` defines it."""
 
 
 class Kernels:
@@ -313,6 +262,17 @@ class Kernels:
         }
         return reductions[reduction](x, dims)
 
+    def fourier(self, b: Builder, x: Value, kind: FourierKind, lengths: Sequence[int]) -> Value:
+        """Emit a Fourier transform over the last `len(lengths)` dimensions, as `Builder.fft` does.
+
+        Args:
+            b: the builder to emit into.
+            x: complex, for RFFT real.
+            kind: of transform; inverses divide by the number of elements.
+            lengths: sizes of the transformed (for IRFFT resulting) dimensions, at most three.
+        """
+        return b.fft(x, kind, lengths)
+
     def overwrite(self, b: Builder, x: Value, part: Value, starts: Sequence[int | Value]) -> Value:
         """Emit `x` with `part` in place of as many elements, from a position on.
 
@@ -361,38 +321,47 @@ class Kernels:
         )
         return written
 
+    def combine_along(
+        self, b: Builder, x: Value, dim: int, index: Value, updates: Value, how: Combination
+    ) -> Value:
+        """Emit `x` with updates combined with its elements at positions along a dimension.
 
-def compose(
-    kernels: Kernels,
-    b: Builder,
-    composite: Composite,
-    operands: Sequence[Value],
-    decomposition: Body,
-    results: Sequence[TensorType],
-) -> tuple[Value, ...]:
-    """Emit a composite as a target computes it, and as its decomposition where it does not.
+        `out[index[i][j]][j]` is combined with `updates[i][j]` for dim 0. An update at a position
+        out of range is left out.
 
-    Args:
-        kernels: of the target.
-        b: the builder to emit into.
-        composite: name, attributes and version.
-        operands: its operands.
-        decomposition: see `Kernels.composite`.
-        results: types of its results.
-
-    Raises:
-        ProgramError: the kernels emit results of other types.
-    """
-    if not kernels.takes(composite):
-        return as_tuple(decomposition(tuple(operands)))
-    found = as_tuple(kernels.composite(b, composite, operands, decomposition))
-    types = [value.type for value in found]
-    if types != list(results):
-        listed = (", ".join(map(str, item)) or "none" for item in (types, results))
-        raise ProgramError(
-            "composite {!r}: kernels emit {}, expected {}".format(composite.name, *listed)
+        Args:
+            b: the builder to emit into.
+            x: any tensor that has dimensions.
+            dim: along which positions are.
+            index: integers, of the shape of the updates; or 1 in dimensions along which positions
+                are the same.
+            updates: of the element type of `x`, and of its shape but for `dim`.
+            how: they are combined.
+        """
+        combine: dict[Combination, Callable[[Value, Value], Value]] = {
+            "sum": b.add,
+            "prod": b.multiply,
+            "max": b.maximum,
+            "min": b.minimum,
+            "and": b.and_,
+            "or": b.or_,
+            "last": lambda _, new: new,
+        }
+        dims = [d for d in range(x.rank) if d == dim or index.shape[d] > 1]
+        batches = [d for d in dims if d != dim]
+        (combined,) = b.scatter(
+            [x],
+            b.reshape(index, (*(index.shape[d] for d in dims), 1)),
+            [updates],
+            lambda old, new: combine[how](old[0], new[0]),
+            index_vector_dim=len(dims),
+            update_window_dims=[d for d in range(x.rank) if d not in dims],
+            inserted_window_dims=[dim],
+            scatter_dims_to_operand_dims=[dim],
+            input_batching_dims=batches,
+            scatter_indices_batching_dims=[dims.index(d) for d in batches],
         )
-    return found
+        return combined
 
 
 def convert(b: Builder, x: Value, dtype: DType) -> Value:

@@ -10,7 +10,7 @@ import pjrt_bridge_cuda
 from pjrt_bridge import dtypes, registry
 from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.stablehlo import Builder, TensorType, Value
-from pjrt_bridge.stablehlo.kernels import Attention
+from pjrt_bridge.stablehlo.kernel_attributes import Attention
 from pjrt_bridge_cuda import fused_attention
 from pjrt_bridge_cuda.kernels import CudaKernels, can_fuse_attention
 from tests.accelerators.wheels import PRELUDE, need
@@ -21,7 +21,7 @@ CAUSAL = replace(PLAIN, is_causal=True)
 
 PROGRAM = """
 from pjrt_bridge.stablehlo import Builder
-from pjrt_bridge.stablehlo.kernels import Attention
+from pjrt_bridge.stablehlo.kernel_attributes import Attention
 from pjrt_bridge_cuda import fused_attention as fused
 
 def program(dtype, heads_inside, is_causal, heads=4, key_heads=4, queries=128, keys=128, size=64):

@@ -12,7 +12,8 @@ import pjrt_bridge
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
-from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
+from pjrt_bridge.stablehlo.kernel_attributes import Convolution
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from tests.extent import examples

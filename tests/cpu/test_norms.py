@@ -18,7 +18,7 @@ from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
-from pjrt_bridge.stablehlo.kernels import Norm
+from pjrt_bridge.stablehlo.kernel_attributes import Norm
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import norms

@@ -8,7 +8,8 @@ import pytest
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Program, Value
-from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
+from pjrt_bridge.stablehlo.kernel_attributes import Convolution
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns import for_target
 from pjrt_bridge.stablehlo.precision import Precision, Precisions
 from pjrt_bridge.stablehlo.types import TensorType

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -60,6 +60,7 @@ class Framework:
         exchange: its DLPackExchangeAPI, a capsule.
         tensor: the class that it belongs to.
         is_lazy: says of a tensor that its memory does not hold its values as they are.
+        is_lazy_complex: the same for programs with complex numbers, which takes longer.
         owner: gives an object that keeps a tensor's memory.
         resizing: where a tensor keeps what lets the framework resize memory that it was made over,
             as `resizing.h` has it; None: it cannot.
@@ -69,20 +70,21 @@ class Framework:
     exchange: object
     tensor: type
     is_lazy: Callable[[Any], bool]
+    is_lazy_complex: Callable[[Any], bool]
     owner: Callable[[Any], object]
     resizing: tuple[int, ...] | None = None
     wrote: Callable[[tuple[Any, ...]], object] = _ignore
 
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """What `_dispatch.Plan` takes."""
-        reading = self.tensor, self.exchange, self.is_lazy, self.owner
+    def parts(self, given: Iterable[DType]) -> tuple[Any, ...]:
+        """What `_dispatch.Plan` takes, for values of these element types."""
+        is_complex = any(dtype.is_complex for dtype in given)
+        is_lazy = self.is_lazy_complex if is_complex else self.is_lazy
+        reading = self.tensor, self.exchange, is_lazy, self.owner
         return *reading, None, None, self.resizing, self.wrote
 
     def takes(self, dtype: DType) -> bool:
         """Whether tensors of an element type can be read and made as they lie."""
-        # Complex tensors may be conjugated lazily, which `is_lazy` need not tell.
-        return dtype.dlpack is not None and not dtype.is_complex
+        return dtype.dlpack is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,8 @@ class Capsules:
     export: Callable[[Any], object]
     adopt: Callable[[Any], Any]
 
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """What `_dispatch.Plan` takes."""
+    def parts(self, given: Iterable[DType]) -> tuple[Any, ...]:
+        """What `_dispatch.Plan` takes, for values of these element types."""
         return self.tensor, None, None, None, self.export, self.adopt, None, None
 
     def takes(self, dtype: DType) -> bool:
@@ -264,7 +265,7 @@ def plan(
         partial(_failure, client.api),
         partial(_refusal, client.api, target.name),
         pending.queue.append,
-        framework.parts,
+        framework.parts(spec.type.dtype for spec in specs),
         len(parameters),
         len(results),
         struct.pack(f"{len(flat)}q", *flat),

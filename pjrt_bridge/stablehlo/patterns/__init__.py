@@ -54,6 +54,7 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
             "stablehlo.convolution": partial(operations.convolution, kernels),
             "stablehlo.dot_general": partial(operations.product, kernels),
             "stablehlo.dynamic_update_slice": partial(operations.overwriting, kernels),
+            "stablehlo.fft": partial(operations.fourier, kernels),
             "stablehlo.reduce": partial(operations.reduction, kernels),
             **dict.fromkeys(kernels.functions, partial(operations.function, kernels)),
         },

@@ -14,7 +14,8 @@ from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
-from pjrt_bridge.stablehlo.kernels import Attention, Kernels, convert
+from pjrt_bridge.stablehlo.kernel_attributes import Attention
+from pjrt_bridge.stablehlo.kernels import Kernels, convert
 from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, number
 from pjrt_bridge.stablehlo.patterns import softmax
 from pjrt_bridge.stablehlo.patterns.axes import Axes, DimsOfSides, arrange

@@ -11,8 +11,9 @@ from functools import partial
 from pjrt_bridge.stablehlo import bindings, composites
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
+from pjrt_bridge.stablehlo.composing import compose
 from pjrt_bridge.stablehlo.composites import OPERATION, Composite
-from pjrt_bridge.stablehlo.kernels import Kernels, compose
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.program.program import Program
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
-from pjrt_bridge.stablehlo.kernels import Kernels, Norm
+from pjrt_bridge.stablehlo.kernel_attributes import Norm
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, name_of, number
 from pjrt_bridge.stablehlo.patterns.axes import Axes
 from pjrt_bridge.stablehlo.patterns.reading import (

@@ -12,7 +12,8 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
-from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
+from pjrt_bridge.stablehlo.kernel_attributes import Convolution
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns import reading
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -138,6 +139,15 @@ def convolution(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[
     with b.as_precise_as(operation.handle):
         found = kernels.convolution(b, x, weight, how, accumulator=accumulator, dtype=result.dtype)
     return [found]
+
+
+def fourier(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value]:
+    """`fft`."""
+    (x,) = operation.operands
+    attributes = operation.handle.attributes
+    lengths = _integers(attributes, "fft_length", ())
+    kind = bindings.load().stablehlo.FftTypeAttr(attributes["fft_type"]).value
+    return [kernels.fourier(b, x, kind, lengths)]
 
 
 def _integers(attributes: Any, name: str, default: Sequence[int]) -> Sequence[int]:

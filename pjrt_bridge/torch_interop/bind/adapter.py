@@ -30,6 +30,7 @@ class TorchAdapter:
             found,
             torch.Tensor,
             torch.Tensor.is_neg,
+            _is_conjugated_or_negated,
             torch.Tensor.untyped_storage,
             None if places is None else places.numbers,
             torch.autograd.graph.increment_version,
@@ -90,3 +91,7 @@ class TorchAdapter:
 
 
 ADAPTER = TorchAdapter()
+
+
+def _is_conjugated_or_negated(value: torch.Tensor) -> bool:
+    return value.is_conj() or value.is_neg()

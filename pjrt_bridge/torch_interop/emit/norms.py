@@ -16,7 +16,8 @@ from torch import fx
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.kernels import Kernels, Norm
+from pjrt_bridge.stablehlo.kernel_attributes import Norm
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop import compat
 
 _LEAST = 1 << 14

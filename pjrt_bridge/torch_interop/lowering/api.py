@@ -19,6 +19,7 @@ the hook `pjrt_bridge_kernels` returns an instance of a derived class, which als
 | `Composite` | name, attributes and version of a composite, for `Kernels.composite` |
 | `Convolution` | the attributes of a convolution, for `Kernels.convolution` |
 | `Reduction` | the operations of a reduction, for `Kernels.reduce` |
+| `FourierKind` | the kinds of Fourier transforms, for `Kernels.fourier` |
 | `Scalar` | a Python number among an operator's arguments |
 | `convert` | a value in another element type |
 | `normalize_dim` | a dimension argument, counted from the front |
@@ -29,7 +30,8 @@ The other modules of this package may change with any version.
 
 from pjrt_bridge.stablehlo.builder.values import Body
 from pjrt_bridge.stablehlo.composites import Composite
-from pjrt_bridge.stablehlo.kernels import Attention, Convolution, Kernels, Reduction, convert
+from pjrt_bridge.stablehlo.kernel_attributes import Attention, Convolution
+from pjrt_bridge.stablehlo.kernels import FourierKind, Kernels, Reduction, convert
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import (
     Lowering,
@@ -45,6 +47,7 @@ __all__ = [
     "Composite",
     "Context",
     "Convolution",
+    "FourierKind",
     "Kernels",
     "Lowering",
     "NoLowering",

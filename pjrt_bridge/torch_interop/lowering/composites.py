@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.composing import compose
 from pjrt_bridge.stablehlo.composites import Composite
-from pjrt_bridge.stablehlo.kernels import compose
 from pjrt_bridge.torch_interop import compat, schemas
 from pjrt_bridge.torch_interop.composites import CALL, decoded, of_operator
 from pjrt_bridge.torch_interop.lowering.context import Context, OptionalValues

@@ -88,6 +88,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     """Products and reductions as they are fast here."""
     if not _is_own(plugin):
         return None
+    from pjrt_bridge_cpu.combining import can_combine
     from pjrt_bridge_cpu.norms import can_normalize
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
     from pjrt_bridge_cpu.windows import can_write
@@ -96,19 +97,17 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
         # Programs of other frameworks do not wait for its import.
         from pjrt_bridge_cpu.kernels import XlaKernels
 
-        own = XlaKernels()
-        own.can_multiply_thin = can_multiply_thin(client)
-        own.can_normalize = can_normalize(client)
-        own.can_write = can_write(client)
-        return own
-    from pjrt_bridge_cpu.aten.kernels import kernels
-    from pjrt_bridge_cpu.aten.uses import use_of
-    from pjrt_bridge_cpu.memory import keep_freed
-    from pjrt_bridge_cpu.positions import can_check
+        found = XlaKernels()
+    else:
+        from pjrt_bridge_cpu.aten.kernels import kernels
+        from pjrt_bridge_cpu.aten.uses import use_of
+        from pjrt_bridge_cpu.memory import keep_freed
+        from pjrt_bridge_cpu.positions import can_check
 
-    keep_freed()
-    found = kernels(use_of(client))
-    found.can_check = can_check(client)
+        keep_freed()
+        found = kernels(use_of(client))
+        found.can_check = can_check(client)
+    found.can_combine = can_combine(client)
     found.can_multiply_thin = can_multiply_thin(client)
     found.can_normalize = can_normalize(client)
     found.can_write = can_write(client)

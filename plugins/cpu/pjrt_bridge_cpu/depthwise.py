@@ -15,7 +15,8 @@ import numpy as np
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, Value
-from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, convert
+from pjrt_bridge.stablehlo.kernel_attributes import Convolution
+from pjrt_bridge.stablehlo.kernels import Kernels, convert
 
 _MOST = 64
 """Elements of a kernel; the loop has code for each."""

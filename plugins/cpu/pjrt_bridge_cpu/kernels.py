@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pjrt_bridge_cpu.bfloat16_products import Bfloat16Products
+from pjrt_bridge_cpu.combining import CombinedElements
+from pjrt_bridge_cpu.complex_products import ComplexProducts
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.functions import VectorFunctions
 from pjrt_bridge_cpu.materialization import MaterializedValues
@@ -15,12 +17,14 @@ from pjrt_bridge_cpu.thin_products import ThinProducts
 
 
 class XlaKernels(
+    CombinedElements,
     DepthwiseSums,
     BlockedReductions,
     MaterializedValues,
     NormalizedRows,
     Overwrites,
     CheckedPositions,
+    ComplexProducts,
     ThinProducts,
     SmallProducts,
     VectorFunctions,

@@ -15,7 +15,8 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
-from pjrt_bridge.stablehlo.kernels import Kernels, Norm, convert
+from pjrt_bridge.stablehlo.kernel_attributes import Norm
+from pjrt_bridge.stablehlo.kernels import Kernels, convert
 from pjrt_bridge_cpu.aten.library import can_call
 
 TARGET = "pjrt_bridge.norm.2"

@@ -17,7 +17,7 @@ from typing import Any
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
-from pjrt_bridge.stablehlo.kernels import Attention
+from pjrt_bridge.stablehlo.kernel_attributes import Attention
 
 FORWARD, BACKWARD = "__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"
 

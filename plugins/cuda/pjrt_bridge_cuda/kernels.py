@@ -10,7 +10,8 @@ from pjrt_bridge import user_warnings
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Builder, Value
-from pjrt_bridge.stablehlo.kernels import Attention, Kernels
+from pjrt_bridge.stablehlo.kernel_attributes import Attention
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cuda import fused_attention
 from pjrt_bridge_cuda.fused_attention import Call
 

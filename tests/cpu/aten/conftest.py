@@ -18,6 +18,7 @@ from pjrt_bridge_cpu.aten import (
     rows,
     rules,
     tables,
+    transforms,
 )
 from pjrt_bridge_cpu.aten.library import connect
 from tests import configuration
@@ -58,7 +59,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every use is allowed, worth a call from one element on, and cut into parts of one each."""
     monkeypatch.setattr(rules, "_PART", 0)
     monkeypatch.setattr(findings, "is_usable", lambda library, use: True)
-    for module in (attention, convolution, products, reductions, rows, tables):
+    for module in (attention, convolution, products, reductions, rows, tables, transforms):
         monkeypatch.setattr(module, "LEAST", 1)
     monkeypatch.setattr(products, "NARROWEST", 1)
     monkeypatch.setattr(products, "ROWS", 1 << 62)

@@ -71,7 +71,8 @@ def test_what_is_shipped_is_of_known_kinds_and_builds() -> None:
     assert gains.entries()
     for key, ratios in gains.entries().items():
         assert tuple(key[:3]) in outcomes.entries()
-        assert {name.rpartition(" ")[0] for name in ratios} == kinds
+        # Where a kind was not measured, the least size of its rule decides.
+        assert {name.rpartition(" ")[0] for name in ratios} <= kinds
 
 
 def test_a_damaged_file_ships_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Program, TensorType, Value
-from pjrt_bridge.stablehlo.kernels import Attention, Kernels
+from pjrt_bridge.stablehlo.kernel_attributes import Attention
+from pjrt_bridge.stablehlo.kernels import Kernels
 
 F32 = dtypes.of("float32")
 

@@ -238,6 +238,19 @@ def test_values_that_are_negated_lazily(ways: Ways) -> None:
     assert ways.long == 4
 
 
+def test_complex_numbers(ways: Ways) -> None:
+    """Those that are conjugated when they are read take the usual path."""
+    function = compiled(add)
+    x, y = torch.randn(2, 64, dtype=torch.complex64).unbind()
+    for _ in range(4):
+        assert_same(function(x, y), add(x, y))
+    assert ways.long == 1
+    for _ in range(3):
+        assert_same(function(x, y.conj()), add(x, y.conj()))
+        assert_same(function(x, y), add(x, y))
+    assert ways.long == 4
+
+
 def test_threads_of_which_one_brings_values_that_are_negated_lazily(ways: Ways) -> None:
     function = compiled(add)
     x = torch.randn(64)

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.kernels import Norm
+from pjrt_bridge.stablehlo.kernel_attributes import Norm
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.norms import FoundNorm, find_norms
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernels import Combination
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, normalize_dim
 from pjrt_bridge.torch_interop.lowering.indexing.reading import varying
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
@@ -39,7 +40,7 @@ def write(
 
 
 def scatter_along(
-    c: Context, x: Value, dim: int, index: Value, src: Operand, combine: Combine
+    c: Context, x: Value, dim: int, index: Value, src: Operand, how: Combination
 ) -> Value:
     """Scatter along one dimension, in the type of `x`; `index` may be smaller elsewhere."""
     if index.size == 0:
@@ -56,18 +57,14 @@ def scatter_along(
         if isinstance(update, Value):
             update = part(c, update, d, 0, index.shape[d])
     positions, dims = varying(index, at)
-    batches = [d for d in dims if d != at]
-    written = write(
-        c,
+    sizes = (index.shape[d] if d in dims else 1 for d in range(index.rank))
+    written = c.kernels.combine_along(
+        c.b,
         covered,
-        c.reshape(positions, (*(index.shape[d] for d in dims), 1)),
+        at,
+        c.reshape(positions, tuple(sizes)),
         c.operand(update, x.dtype, index.shape),
-        combine,
-        update_window_dims=[d for d in range(index.rank) if d not in dims],
-        inserted_window_dims=[at],
-        scatter_dims_to_operand_dims=[at],
-        input_batching_dims=batches,
-        scatter_indices_batching_dims=[dims.index(d) for d in batches],
+        how,
     )
     if written.shape != x.shape:
         written = c.kernels.overwrite(c.b, x, written, [0] * x.rank)

@@ -10,10 +10,12 @@ that are equal to it, a negative one is given to each of them undivided.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernels import Combination
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar
-from pjrt_bridge.torch_interop.lowering.indexing.along import Combine, scatter_along
+from pjrt_bridge.torch_interop.lowering.indexing.along import scatter_along
 from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
@@ -53,19 +55,20 @@ class _Segments:
         size = data.shape[last]
         marks = c.full((*offsets.shape[:-1], size + 1), 0, INT64)
         ones = c.full(offsets.shape, 1, INT64)
-        started = scan(c, scatter_along(c, marks, last, offsets, ones, b.add), last, 0, b.add)
+        counted = scatter_along(c, marks, last, offsets, ones, "sum")
+        started = scan(c, counted, last, 0, b.add)
         of = part(c, started, last, 0, size)
         of = b.subtract(of, c.full(of.shape, 1, INT64))
         self.of = b.broadcast_in_dim(of, data.shape, tuple(range(of.rank)))
 
-    def collect(self, values: Value, start: Scalar, combine: Combine) -> Value:
+    def collect(self, values: Value, start: Scalar, how: Combination) -> Value:
         """The values combined by segment."""
         shape = list(values.shape)
         shape[self.axis] = self._count
         base = self._c.full(shape, start, values.dtype)
         if values.size == 0 or base.size == 0:
             return base
-        return scatter_along(self._c, base, self.axis, self.of, values, combine)
+        return scatter_along(self._c, base, self.axis, self.of, values, how)
 
     def spread(self, x: Value) -> Value:
         """The value of its segment for each element; undefined for elements in none."""
@@ -107,9 +110,9 @@ def segment_reduce(
     b = c.b
     segments = _Segments(c, data, lengths, offsets)
     _check(axis % data.rank, segments, reduce)
-    combine = {"max": b.maximum, "min": b.minimum, "prod": b.multiply}.get(reduce, b.add)
+    hows: Mapping[str, Combination] = {"max": "max", "min": "min", "prod": "prod"}
     start = _EMPTY[reduce] if initial is None else initial
-    total = segments.collect(c.widen(data), start, combine)
+    total = segments.collect(c.widen(data), start, hows.get(reduce, "sum"))
     if reduce == "mean":
         sizes = segments.sizes(total)
         zero = c.full(sizes.shape, 0, sizes.dtype)
@@ -146,7 +149,7 @@ def segment_reduce_backward(
     elif reduce in ("max", "min"):
         best = segments.spread(c.widen(output))
         hit = b.or_(b.compare(value, best, "EQ"), b.compare(value, value, "NE"))
-        count = segments.collect(b.select(hit, one, zero), 0, b.add)
+        count = segments.collect(b.select(hit, one, zero), 0, "sum")
         shared = b.compare(incoming, zero, "GT")
         contribution = b.divide(incoming, b.select(shared, segments.spread(count), one))
         result = b.select(hit, contribution, zero)
@@ -165,12 +168,12 @@ def _product_of_others(
     zero, one = c.full(value.shape, 0, value.dtype), c.full(value.shape, 1, value.dtype)
     is_zero, is_nan = b.compare(value, zero, "EQ"), b.compare(value, value, "NE")
     plain = b.select(b.or_(is_zero, is_nan), one, value)
-    product = segments.collect(plain, 1 if initial is None else initial, b.multiply)
+    product = segments.collect(plain, 1 if initial is None else initial, "prod")
 
     def others(mask: Value) -> Value:
         """How many of the other elements of the segment are like that."""
         own = b.select(mask, one, zero)
-        return b.subtract(segments.spread(segments.collect(own, 0, b.add)), own)
+        return b.subtract(segments.spread(segments.collect(own, 0, "sum")), own)
 
     total = segments.spread(product)
     total = b.select(b.or_(is_zero, is_nan), total, b.divide(total, plain))

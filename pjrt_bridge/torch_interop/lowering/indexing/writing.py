@@ -14,6 +14,7 @@ from functools import partial
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.builder.orders import inverse_order
+from pjrt_bridge.stablehlo.kernels import Combination
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     INT64,
@@ -136,7 +137,7 @@ def _at_hits(c: Context, shape: Sequence[int], start: int, mask: Value, values: 
 @lowering("aten.scatter.src", "aten.scatter.value")
 def scatter(c: Context, x: Value, dim: int, index: Value, src: Operand) -> Value:
     """`out[index[i][j]][j] = src[i][j]` for dim 0, over a copy of `x`."""
-    return c.result(scatter_along(c, x, dim, index, src, replace))
+    return c.result(scatter_along(c, x, dim, index, src, "last"))
 
 
 @lowering("aten.scatter.reduce", "aten.scatter.value_reduce")
@@ -144,14 +145,14 @@ def scatter_with(
     c: Context, x: Value, dim: int, index: Value, src: Operand, *, reduce: str
 ) -> Value:
     """The same, combined with the elements of `x`: "add" or "multiply"."""
-    combine = c.b.add if reduce == "add" else c.b.multiply
-    return c.result(scatter_along(c, c.widen(x), dim, index, src, combine))
+    how: Combination = "sum" if reduce == "add" else "prod"
+    return c.result(scatter_along(c, c.widen(x), dim, index, src, how))
 
 
 @lowering("aten.scatter_add.default")
 def scatter_add(c: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
     """The same, added to the elements of `x`."""
-    return c.result(scatter_along(c, c.widen(x), dim, index, src, c.b.add))
+    return c.result(scatter_along(c, c.widen(x), dim, index, src, "sum"))
 
 
 @lowering("aten.scatter_reduce.two")
@@ -168,17 +169,17 @@ def scatter_reduce(
     """Combined by sum, prod, mean, amax or amin; without `x` itself where there is an update."""
     b = c.b
     base = c.widen(x)
-    starts: dict[str, tuple[Scalar, Combine]] = {
-        "sum": (0, b.add),
-        "mean": (0, b.add),
-        "prod": (1, b.multiply),
-        "amax": (lowest(base.dtype), b.maximum),
-        "amin": (highest(base.dtype), b.minimum),
+    starts: dict[str, tuple[Scalar, Combination]] = {
+        "sum": (0, "sum"),
+        "mean": (0, "sum"),
+        "prod": (1, "prod"),
+        "amax": (lowest(base.dtype), "max"),
+        "amin": (highest(base.dtype), "min"),
     }
-    start, combine = starts[reduce]
+    start, how = starts[reduce]
     if not include_self:
-        base = scatter_along(c, base, dim, index, start, replace)
-    total = scatter_along(c, base, dim, index, src, combine)
+        base = scatter_along(c, base, dim, index, start, "last")
+    total = scatter_along(c, base, dim, index, src, how)
     if reduce == "mean":
         count = _updates(c, x, dim, index, include_self)
         divide = partial(divide_down, b) if total.dtype.is_integer else b.divide
@@ -198,8 +199,8 @@ def _updates(c: Context, x: Value, dim: int, index: Value, include_self: bool) -
             index = c.reshape(positions, tuple(sizes))
     own = c.full(shape, 1, INT64)
     if not include_self:
-        own = scatter_along(c, own, dim, index, 0, replace)
-    count = scatter_along(c, own, dim, index, 1, c.b.add)
+        own = scatter_along(c, own, dim, index, 0, "last")
+    count = scatter_along(c, own, dim, index, 1, "sum")
     return c.broadcast(c.b.maximum(count, c.full(shape, 1, INT64)), x.shape)
 
 
@@ -229,16 +230,8 @@ def index_add(
     base = c.widen(x)
     update = term(c, c.cast(source, base.dtype), alpha)
     line, at, positions, slices = _of_slices(c, base, dim, index, update)
-    written = write(
-        c,
-        line,
-        positions,
-        slices,
-        c.b.add,
-        update_window_dims=[d for d in range(line.rank) if d != at],
-        inserted_window_dims=[at],
-        scatter_dims_to_operand_dims=[at],
-    )
+    places = c.reshape(positions, tuple(index.size if d == at else 1 for d in range(line.rank)))
+    written = c.kernels.combine_along(c.b, line, at, places, slices, "sum")
     return c.result(c.reshape(written, x.shape))
 
 
@@ -278,27 +271,18 @@ def embedding_dense_backward(
         ones = c.full((count, 1), 1, updates.dtype)
         table = c.full((num_weights, 1), 0, updates.dtype)
         places = c.reshape(rows, (count,))
-        frequency = take(c, into_rows(c, table, places, ones, b.add), places, 0)
+        frequency = take(c, into_rows(c, table, places, ones, "sum"), places, 0)
         updates = b.divide(updates, c.broadcast(frequency, updates.shape))
     padding = b.compare(rows, c.full(rows.shape, padding_idx, INT64), "EQ")
     zero = c.full(updates.shape, 0, updates.dtype)
     updates = b.select(c.broadcast(padding, updates.shape), zero, updates)
     table = c.full((num_weights, width), 0, updates.dtype)
-    return c.result(into_rows(c, table, c.reshape(rows, (count,)), updates, b.add))
+    return c.result(into_rows(c, table, c.reshape(rows, (count,)), updates, "sum"))
 
 
-def into_rows(c: Context, table: Value, rows: Value, updates: Value, combine: Combine) -> Value:
+def into_rows(c: Context, table: Value, rows: Value, updates: Value, how: Combination) -> Value:
     """A matrix with the updates (one a row number) combined with its rows; -1 is dropped."""
-    return write(
-        c,
-        table,
-        c.reshape(rows, (rows.size, 1)),
-        updates,
-        combine,
-        update_window_dims=[1],
-        inserted_window_dims=[0],
-        scatter_dims_to_operand_dims=[0],
-    )
+    return c.kernels.combine_along(c.b, table, 0, c.reshape(rows, (rows.size, 1)), updates, how)
 
 
 @lowering("aten.masked_scatter.default")

@@ -153,7 +153,7 @@ def _counts(
         increments = c.full((number, 1), 1, kind)
     else:
         increments = c.reshape(c.cast(weight, kind), (number, 1))
-    hist = c.reshape(into_rows(c, total, box, increments, b.add) if number else total, shape)
+    hist = c.reshape(into_rows(c, total, box, increments, "sum") if number else total, shape)
     if not density:
         return hist
     everything = b.reduce_sum(hist, tuple(range(hist.rank)))

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.builder.orders import inverse_order
+from pjrt_bridge.stablehlo.kernels import FourierKind
 from pjrt_bridge.torch_interop.lowering.context import Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 
-FftKind = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
+_MOST = 3
+"""Dimensions of one transform of StableHLO."""
 
 
 @lowering("aten._fft_c2c.default")
@@ -26,9 +27,7 @@ def complex_transform(
     """Complex to complex, forward or backward."""
     dims = [normalize_dim(d, x.rank) for d in dim]
     sizes = [x.shape[d] for d in dims]
-    for d in dims:
-        x = _along(c, x, d, "FFT" if forward else "IFFT", x.shape[d])
-    return _normalized(c, x, sizes, normalization, undo=not forward)
+    return _normalized(c, _complex(c, x, dims, forward), sizes, normalization, undo=not forward)
 
 
 @lowering("aten._fft_r2c.default")
@@ -38,13 +37,12 @@ def real_transform(
     """Real to complex; onesided keeps the non-redundant half of the last of the dimensions."""
     dims = [normalize_dim(d, x.rank) for d in dim]
     sizes = [x.shape[d] for d in dims]
-    last = dims[-1]
+    others, together = dims[:-_MOST], dims[-_MOST:]
     if onesided:
-        x = _along(c, x, last, "RFFT", x.shape[last])
+        x = _along(c, x, together, "RFFT", sizes[-_MOST:])
+        x = _complex(c, x, others, forward=True)
     else:
-        x = _along(c, c.cast(x, c.output.dtype), last, "FFT", x.shape[last])
-    for d in dims[:-1]:
-        x = _along(c, x, d, "FFT", x.shape[d])
+        x = _complex(c, c.cast(x, c.output.dtype), dims, forward=True)
     return _normalized(c, x, sizes, normalization, undo=False)
 
 
@@ -55,16 +53,32 @@ def inverse_to_real(
     """The half spectrum back to real values, of the given size in the last of the dimensions."""
     dims = [normalize_dim(d, x.rank) for d in dim]
     sizes = [*(x.shape[d] for d in dims[:-1]), last_dim_size]
-    for d in dims[:-1]:
-        x = _along(c, x, d, "IFFT", x.shape[d])
     x = part(c, x, dims[-1], 0, last_dim_size // 2 + 1)
-    x = _along(c, x, dims[-1], "IRFFT", last_dim_size)
+    x = _complex(c, x, dims[:-_MOST], forward=False)
+    x = _along(c, x, dims[-_MOST:], "IRFFT", sizes[-_MOST:])
     return _normalized(c, x, sizes, normalization, undo=True)
 
 
-def _along(c: Context, x: Value, dim: int, kind: FftKind, length: int) -> Value:
-    order = [d for d in range(x.rank) if d != dim] + [dim]
-    return c.b.transpose(c.b.fft(c.b.transpose(x, order), kind, [length]), inverse_order(order))
+def _complex(c: Context, x: Value, dims: Sequence[int], forward: bool) -> Value:
+    """A transform of complex numbers over any number of dimensions, in any order."""
+    every = sorted(dims)
+    for first in range(0, len(every), _MOST):
+        some = every[first : first + _MOST]
+        x = _along(c, x, some, "FFT" if forward else "IFFT", [x.shape[d] for d in some])
+    return x
+
+
+def _along(
+    c: Context, x: Value, dims: Sequence[int], kind: FourierKind, lengths: Sequence[int]
+) -> Value:
+    """One transform; the last of the dimensions is the one of which a half is kept."""
+    *others, last = dims
+    order = [*(d for d in range(x.rank) if d not in dims), *sorted(others), last]
+    length = dict(zip(dims, lengths, strict=True))
+    found = c.kernels.fourier(
+        c.b, c.b.transpose(x, order), kind, [length[d] for d in order[-len(dims) :]]
+    )
+    return c.b.transpose(found, inverse_order(order))
 
 
 def _normalized(

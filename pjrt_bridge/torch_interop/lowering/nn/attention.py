@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.kernels import Attention
+from pjrt_bridge.stablehlo.kernel_attributes import Attention
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
 from pjrt_bridge.torch_interop.lowering.linalg.matmul import product
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering

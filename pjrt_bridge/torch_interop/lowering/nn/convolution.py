@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.kernels import Convolution
+from pjrt_bridge.stablehlo.kernel_attributes import Convolution
 from pjrt_bridge.torch_interop.lowering.context import Context, compute_type, per_axis
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 

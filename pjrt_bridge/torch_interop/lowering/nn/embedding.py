@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernels import Combination
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     INT64,
@@ -20,7 +21,6 @@ from pjrt_bridge.torch_interop.lowering.context import (
     highest,
     lowest,
 )
-from pjrt_bridge.torch_interop.lowering.indexing.along import Combine
 from pjrt_bridge.torch_interop.lowering.indexing.writing import into_rows
 from pjrt_bridge.torch_interop.lowering.math.norms import norm_over
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
@@ -58,7 +58,7 @@ def embedding_bag(
         if per_sample_weights is not None:
             factor = c.cast(per_sample_weights, rows.dtype)
             rows = b.multiply(rows, c.along(factor, rows.shape, 0))
-        total = bags.collect(rows, 0, b.add)
+        total = bags.collect(rows, 0, "sum")
         if mode == _MEAN:
             divisor = b.maximum(sizes, c.full(sizes.shape, 1, INT64))
             total = b.divide(total, c.along(c.cast(divisor, total.dtype), total.shape, 0))
@@ -81,7 +81,7 @@ def _bag_of_each(c: Context, offsets: Value, count: int) -> Value:
         c.full((count, 1), 0, INT64),
         c.cast(offsets, INT64),
         c.full((offsets.size, 1), 1, INT64),
-        b.add,
+        "sum",
     )
     number = scan(c, c.reshape(starts, (count,)), 0, 0, b.add)
     return b.subtract(number, c.full((count,), 1, INT64))
@@ -111,30 +111,30 @@ class _Bags:
         """The bag of each index; out of range for ignored ones."""
         return self._c.b.select(kept, self.of, self._c.full(self.of.shape, -1, INT64))
 
-    def collect(self, rows: Value, start: Scalar, combine: Combine) -> Value:
+    def collect(self, rows: Value, start: Scalar, how: Combination) -> Value:
         """(bags, width): the rows of indices that are not ignored, combined by bag."""
         base = self._c.full((self.count, rows.shape[1]), start, rows.dtype)
-        return into_rows(self._c, base, self._places(self.kept), rows, combine)
+        return into_rows(self._c, base, self._places(self.kept), rows, how)
 
     def sizes(self) -> Value:
         """The number of indices of each bag that are not ignored."""
         ones = self._c.full((self.of.size, 1), 1, INT64)
-        return self._c.reshape(self.collect(ones, 0, self._c.b.add), (self.count,))
+        return self._c.reshape(self.collect(ones, 0, "sum"), (self.count,))
 
     def largest(self, rows: Value) -> tuple[Value, Value]:
         """(bags, width): maxima and the indices that they come from; 0 for empty bags."""
         c, b = self._c, self._c.b
         place = b.iota(rows.shape, 0, INT64)
         beyond = c.full(rows.shape, highest(INT64), INT64)
-        first = self.collect(place, highest(INT64), b.minimum)
+        first = self.collect(place, highest(INT64), "min")
         is_nan = b.compare(rows, rows, "NE")
         leads = b.compare(place, take(c, first, self.of, 0), "EQ")
         low = c.full(rows.shape, lowest(rows.dtype), rows.dtype)
         value = b.select(b.and_(is_nan, b.not_(leads)), low, rows)
-        best = self.collect(value, -math.inf, b.maximum)
+        best = self.collect(value, -math.inf, "max")
         repeated = take(c, best, self.of, 0)
         hit = b.or_(b.compare(value, repeated, "EQ"), b.compare(value, value, "NE"))
-        found = self.collect(b.select(hit, place, beyond), highest(INT64), b.minimum)
+        found = self.collect(b.select(hit, place, beyond), highest(INT64), "min")
         empty = b.compare(first, c.full(first.shape, highest(INT64), INT64), "EQ")
         zero = c.full(found.shape, 0, INT64)
         row = take(c, self._indices, b.select(empty, zero, found), 0)
@@ -212,7 +212,7 @@ def embedding_bag_dense_backward(
         rows = b.divide(rows, c.along(divisor, rows.shape, 0))
     places = b.select(bags.kept, places, c.full(places.shape, -1, INT64))
     table = c.full((num_weights, width), 0, rows.dtype)
-    return c.result(into_rows(c, table, places, rows, b.add))
+    return c.result(into_rows(c, table, places, rows, "sum"))
 
 
 def _frequencies(c: Context, indices: Value, count: int) -> Value:
@@ -223,7 +223,7 @@ def _frequencies(c: Context, indices: Value, count: int) -> Value:
     """
     b = c.b
     ones, table = c.full((indices.size, 1), 1, INT64), c.full((count, 1), 0, INT64)
-    frequency = c.reshape(into_rows(c, table, indices, ones, b.add), (count,))
+    frequency = c.reshape(into_rows(c, table, indices, ones, "sum"), (count,))
     present = c.cast(c.cast(frequency, BOOL), INT64)
     number = b.subtract(scan(c, present, 0, 0, b.add), c.full((count,), 1, INT64))
     (ordered,) = b.sort([indices], 0, lambda left, right: b.compare(left[0], right[0], "LT"))
@@ -292,7 +292,7 @@ def embedding_renorm(
         c.full((x.shape[0], 1), False, BOOL),
         c.reshape(c.cast(indices, INT64), (indices.size,)),
         c.full((indices.size, 1), True, BOOL),
-        b.or_,
+        "or",
     )
     limit, margin = (c.full(norm.shape, v, norm.dtype) for v in (max_norm, 1e-7))
     long = b.and_(b.compare(norm, limit, "GT"), c.reshape(used, norm.shape))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.kernels import Norm
+from pjrt_bridge.stablehlo.kernel_attributes import Norm
 from pjrt_bridge.torch_interop.lowering.context import (
     Context,
     OptionalValues,

@@ -8,6 +8,9 @@ CHECK_DIVISORS: int
 CHECK_POSITIONS: int
 """Address of the XLA_FFI_Handler that checks positions (`native/positions.h`)."""
 
+COMBINE_ALONG: int
+"""Address of the XLA_FFI_Handler that combines updates with an array (`native/combine.h`)."""
+
 HANDLER: int
 """Address of the XLA_FFI_Handler."""
 

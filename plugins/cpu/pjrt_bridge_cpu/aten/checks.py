@@ -20,6 +20,7 @@ Arguments = Callable[[Transpose, Sequence[Any]], Sequence[Any]]
 
 FLOATS = (torch.float32, torch.bfloat16)
 HALVES = (torch.float16, torch.bfloat16)
+COMPLEX = (torch.complex64, torch.complex128)
 NUMBERS = (*FLOATS, torch.float64, torch.int32, torch.int64)
 
 
@@ -73,6 +74,12 @@ def checks() -> Iterator[TriedUse]:
             yield _rows(operator, dtype, -1, False)
     for dtype in NUMBERS:
         yield from _orders(dtype)
+    for dtype in (torch.float32, torch.float64):
+        yield from _transforms(dtype)
+    for dtype in COMPLEX:
+        sides = _drawn_complex((3, 70, 90), dtype), _drawn_complex((3, 57, 90), dtype)
+        yield TriedUse("aten.bmm.default", sides, transposed_right(0, 2, 1))
+        yield TriedUse("aten.mm.default", tuple(s[0] for s in sides), transposed_right(1, 0))
     for operator in ("sum.dim_IntList", "amax.default", "amin.default"):
         x = _drawn((370, 250), torch.float32)
         yield TriedUse(f"aten.{operator}", (x,), lambda _, v: (*v, [1]))
@@ -93,17 +100,32 @@ def checks() -> Iterator[TriedUse]:
             )
 
 
+def followed_by(arguments: Sequence[Any]) -> Arguments:
+    """A use of tensors and of these arguments after them."""
+    return lambda _, v: (*v, *arguments)
+
+
+def transposed_right(*order: int) -> Arguments:
+    """The arguments of a product whose right side is given transposed."""
+    return lambda transpose, v: (v[0], transpose(v[1], order))
+
+
+def _drawn_complex(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    real = _drawn(shape, dtype.to_real())
+    return torch.complex(real, real.flip(0, 1))
+
+
 def _products(dtype: torch.dtype) -> Iterator[TriedUse]:
     for rows, inner, columns in ((70, 90, 57), (170, 270, 197)):
         yield TriedUse(
             "aten.mm.default",
             (_drawn((rows, inner), dtype), _drawn((columns, inner), dtype)),
-            lambda transpose, v: (v[0], transpose(v[1], (1, 0))),
+            transposed_right(1, 0),
         )
     yield TriedUse(
         "aten.bmm.default",
         (_drawn((3, 70, 90), dtype), _drawn((3, 57, 90), dtype)),
-        lambda transpose, v: (v[0], transpose(v[1], (0, 2, 1))),
+        transposed_right(0, 2, 1),
     )
     if dtype == torch.bfloat16:
         yield TriedUse(
@@ -197,9 +219,22 @@ def _attention(dtype: torch.dtype) -> Iterator[TriedUse]:
     yield from check(3, False, _drawn((3, 1, 60, 60), dtype))
 
 
+def _transforms(dtype: torch.dtype) -> Iterator[TriedUse]:
+    real = _drawn((37, 11, 30), dtype)
+    numbers = torch.complex(real, real.flip(0))
+    for dims in ([2], [1], [0, 1, 2]):
+        for forward in (True, False):
+            rest = dims, 0, forward
+            yield TriedUse("aten._fft_c2c.default", (numbers,), followed_by(rest))
+        yield TriedUse("aten._fft_r2c.default", (real,), followed_by((dims, 0, True)))
+        half = torch.fft.rfftn(real, dim=dims)
+        size = real.shape[dims[-1]]
+        yield TriedUse("aten._fft_c2r.default", (half,), followed_by((dims, 0, size)))
+
+
 def _rows(operator: str, dtype: torch.dtype, *arguments: Any) -> TriedUse:
     x = _drawn((37, 150), dtype)
-    return TriedUse(f"aten.{operator}.default", (x,), lambda _, v: (*v, *arguments))
+    return TriedUse(f"aten.{operator}.default", (x,), followed_by(arguments))
 
 
 def _orders(dtype: torch.dtype) -> Iterator[TriedUse]:

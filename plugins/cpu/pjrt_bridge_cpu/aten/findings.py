@@ -37,8 +37,8 @@ from pjrt_bridge_cpu.aten.probe import Findings
 MODULE = "pjrt_bridge_cpu.aten.findings"
 """What the process in the background runs."""
 
-_FORMAT = "6"
-_GAINS_FORMAT = "gains 1"
+_FORMAT = "8"
+_GAINS_FORMAT = "gains 3"
 _TIMING = "pjrt_bridge_cpu.aten.timing"
 _SECONDS = 600.0
 """A process that measures for so long hangs."""
@@ -78,7 +78,8 @@ def findings(library: Path) -> Findings:
         found = _trials[library].found
         if found is not None:
             _known[library] = found
-        return found or {}
+            return found
+        return _trials[library].meanwhile
 
 
 def measured(library: Path) -> Ratios:
@@ -179,9 +180,11 @@ class BackgroundTrial:
         found: what it found; None while it works.
         gains: what it measured; None while it works.
         answers: how many of these are there.
+        meanwhile: what is shipped of fewer uses than are tried.
     """
 
     def __init__(self, library: Path) -> None:
+        self.meanwhile = outcomes.shipped(library) or {}
         self.found: Findings | None = None
         self.gains: Ratios | None = None
         self.answers = 0
@@ -270,9 +273,12 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _at_hand(library: Path) -> Findings | None:
-    """The findings that are kept or shipped."""
+    """The findings that are kept, or shipped of all uses."""
     known = _kept(library)
-    return outcomes.shipped(library) if known is None else known
+    if known is not None:
+        return known
+    shipped = outcomes.shipped(library)
+    return shipped if shipped is not None and outcomes.is_of_all_uses(shipped) else None
 
 
 def _kept_gains(library: Path) -> Ratios | None:

@@ -9,13 +9,16 @@ from pjrt_bridge_cpu.aten.products import AtenProducts
 from pjrt_bridge_cpu.aten.reductions import AtenReductions
 from pjrt_bridge_cpu.aten.rows import AtenSoftmax
 from pjrt_bridge_cpu.aten.rules import UsableKernels
+from pjrt_bridge_cpu.aten.transforms import AtenTransforms
 from pjrt_bridge_cpu.kernels import XlaKernels
 
 
-class CpuKernels(AtenAttention, AtenProducts, AtenReductions, AtenSoftmax, XlaKernels):
-    """`XlaKernels`, with PyTorch's kernels for products, attention, softmax and reductions.
+class CpuKernels(
+    AtenAttention, AtenProducts, AtenReductions, AtenSoftmax, AtenTransforms, XlaKernels
+):
+    """`XlaKernels`, with PyTorch's kernels for products, attention, softmax, transforms.
 
-    Of reductions those of values in memory.
+    And for reductions of values in memory.
 
     Args:
         use: emits the calls.

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from pjrt_bridge_cpu import thin_products
-from pjrt_bridge_cpu.aten.checks import FLOATS, Transpose, TriedUse
+from pjrt_bridge_cpu.aten.checks import (
+    COMPLEX,
+    FLOATS,
+    Transpose,
+    TriedUse,
+    followed_by,
+    transposed_right,
+)
 
 _THIN = ((1, 128, 128), (1, 512, 512), (1, 1024, 2048))
 """The same of products of few rows: of one, for which XLA's code is fastest."""
@@ -45,19 +52,22 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
         yield from _convolutions(dtype)
         yield from _attention(dtype)
         yield from _rows(dtype)
+    yield from _transforms()
+    for dtype in COMPLEX:
+        yield from _complex_products(dtype)
     x = torch.randperm(64_000).reshape(64, 1000)
     for name, arguments in _ALONG:
         if name in ("argmax", "cumsum", "topk", "sort"):
-            yield name, TriedUse(f"aten.{name}.default", (x,), _followed_by(arguments))
+            yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
 
 
 def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
     for rows, inner, columns in _THIN:
         sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
-        yield thin_products.KIND, TriedUse("aten.mm.default", sides, _with_transposed)
+        yield thin_products.KIND, TriedUse("aten.mm.default", sides, transposed_right(1, 0))
     for rows, inner, columns in _MATRICES:
         sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
-        product = TriedUse("aten.mm.default", sides, _with_transposed)
+        product = TriedUse("aten.mm.default", sides, transposed_right(1, 0))
         yield "product", product
         if dtype == torch.float32:
             yield "product by oneDNN", product
@@ -66,19 +76,21 @@ def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
             yield "linear", TriedUse("aten.addmm.default", (*sides, bias), _with_bias)
     for rows, inner in ((32, 32), (128, 64), (256, 64)):
         sides = _drawn((8, rows, inner), dtype), _drawn((8, rows, inner), dtype)
-        yield "product of batches", TriedUse("aten.bmm.default", sides, _with_transposed_batches)
+        yield "product of batches", TriedUse("aten.bmm.default", sides, transposed_right(0, 2, 1))
 
 
-def _with_transposed(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
-    return v[0], transpose(v[1], (1, 0))
-
-
-def _with_transposed_batches(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
-    return v[0], transpose(v[1], (0, 2, 1))
+def _complex_products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
+    for rows, inner, columns in _MATRICES:
+        sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
+        yield "product", TriedUse("aten.mm.default", sides, transposed_right(1, 0))
+    for rows in (8, 32):
+        sides = _drawn((64, rows, rows), dtype), _drawn((64, rows, rows), dtype)
+        use = TriedUse("aten.bmm.default", sides, transposed_right(0, 2, 1))
+        yield "product of batches", use
 
 
 def _with_bias(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
-    return v[2], *_with_transposed(transpose, v)
+    return v[2], *transposed_right(1, 0)(transpose, v)
 
 
 def _convolutions(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
@@ -178,23 +190,32 @@ def _turned(transpose: Transpose, sides: Sequence[Any]) -> list[Any]:
     return [transpose(side, (0, 2, 1, 3)) for side in sides]
 
 
+def _transforms() -> Iterator[tuple[str, TriedUse]]:
+    for shape in ((4, 64), (16, 256), (64, 1024)):
+        for dtype in (torch.float32, torch.float64):
+            x = _drawn(shape, dtype)
+            for kind, numbers, *arguments in (
+                ("_fft_r2c", x, 0, True),
+                ("_fft_c2r", torch.fft.rfft(x), 2, shape[1]),
+                ("_fft_c2c", torch.complex(x, x), 0, True),
+            ):
+                use = f"aten.{kind}.default"
+                yield kind, TriedUse(use, (numbers,), followed_by(([1], *arguments)))
+
+
 def _rows(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
     for shape in _ROWS:
         x = _drawn(shape, dtype)
         for name, arguments in _ALONG:
-            yield name, TriedUse(f"aten.{name}.default", (x,), _followed_by(arguments))
+            yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
     for shape in _ROWS[1:]:
         x = _drawn(shape, dtype)
         if dtype == torch.float32:
             for name in ("sum.dim_IntList", "amax.default"):
                 kind = name.partition(".")[0]
-                yield kind, TriedUse(f"aten.{name}", (x,), _followed_by(([1],)))
+                yield kind, TriedUse(f"aten.{name}", (x,), followed_by(([1],)))
         places = torch.arange(shape[0]).flip(0).reshape(1, -1)
         yield "index_select", TriedUse("aten.embedding.default", (x, places))
-
-
-def _followed_by(arguments: Sequence[Any]) -> Callable[[Transpose, Sequence[Any]], Sequence[Any]]:
-    return lambda _, v: (*v, *arguments)
 
 
 def _drawn(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

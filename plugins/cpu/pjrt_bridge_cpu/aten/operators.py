@@ -204,6 +204,15 @@ SORT = Operator(
     "aten::sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, "
     "Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)"
 )
+FFT = Operator(
+    "aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor"
+)
+RFFT = Operator(
+    "aten::_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor"
+)
+IRFFT = Operator(
+    "aten::_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor"
+)
 EIG = Operator("aten::linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)")
 MATRIX_EXP = Operator("aten::linalg_matrix_exp(Tensor self) -> Tensor")
 GRID_SAMPLER_2D = Operator(

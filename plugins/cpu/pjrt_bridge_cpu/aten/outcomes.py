@@ -1,7 +1,8 @@
 """Outcomes of trials that the package ships, so that known builds need no trial.
 
 `outcomes.json` has what `probe` found for a build of the plugin, a build of PyTorch and a set of
-vector instructions. It holds only where all three are the same and `XLA_FLAGS` is not set.
+vector instructions. It holds only where all three are the same and `XLA_FLAGS` is not set. Where
+operators were added since, the trial is made, and what is shipped holds until it has ended.
 
 `python -m pjrt_bridge_cpu.aten.outcomes --write` runs the trial here and adds or replaces the
 entry of this machine; without `--write` it compares, and ends with status 1 where they differ.
@@ -22,6 +23,7 @@ from pjrt_bridge import registry
 from pjrt_bridge.runtime.compile.identity import library_hash
 from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten import probe
+from pjrt_bridge_cpu.aten.operators import OPERATORS
 from pjrt_bridge_cpu.aten.probe import Findings
 from pjrt_bridge_cpu.aten.processor import instructions
 
@@ -39,6 +41,11 @@ def shipped(library: Path) -> Findings | None:
         return None
     key = key_of(library)
     return None if key is None else entries().get(key)
+
+
+def is_of_all_uses(findings: Findings) -> bool:
+    """Whether findings are of every operator that programs call."""
+    return {use.partition(" ")[0] for use in findings} >= set(map(str, OPERATORS))
 
 
 def key_of(library: Path) -> Key | None:

@@ -1,11 +1,11 @@
 """Products by PyTorch's BLAS and oneDNN.
 
-XLA has no product of its own in bfloat16. In float32 its product is as fast, but it packs a
-transposed right side, such as the weights of a linear layer, element by element, which takes most
-of the time where the left side has few rows. Where the BLAS does without the processor's widest
-vectors, a convolution by oneDNN with a kernel of one place takes half of its time, and 0.8 of that
-of XLA's product of many rows. PyTorch has a call of oneDNN's product in float32, too, with a text
-among its arguments; libtorch 2.13 loses the memory of that in each call.
+XLA has no product of its own in bfloat16, and none of complex numbers. In float32 its product is as
+fast, but it packs a transposed right side, such as the weights of a linear layer, element by
+element, which takes most of the time where the left side has few rows. Where the BLAS does without
+the processor's widest vectors, a convolution by oneDNN with a kernel of one place takes half of its
+time, and 0.8 of that of XLA's product of many rows. PyTorch has a call of oneDNN's product in
+float32, too, with a text among its arguments; libtorch 2.13 loses the memory of that in each call.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from pjrt_bridge_cpu.thin_products import ThinProducts
 
 LEAST = 1 << 18
 """Multiplications from which on a product is worth a call."""
+
+COMPLEX_LEAST = 1 << 13
+"""The same of complex numbers, of which XLA has no product of its own."""
 
 ONEDNN_LEAST = 1 << 23
 """Multiplications from which on one in float32 is worth a call of oneDNN, of 25 us more."""
@@ -87,6 +90,8 @@ def _is_transposed(y: Value) -> bool:
 
 def _pays(x: Value, y: Value) -> bool:
     work = x.size * y.shape[-1]
+    if x.dtype.is_complex:
+        return work >= COMPLEX_LEAST and min(*x.shape[-2:], y.shape[-1]) > 1
     if x.dtype == BFLOAT16:
         return work >= LEAST and min(*x.shape[-2:], y.shape[-1]) >= NARROWEST
     # With one row it is a product with a vector, which the compiler vectorizes.

@@ -7,10 +7,11 @@
  * called.
  *
  *     call.c       what a program says, compared with the operator and the buffers
+ *     combine.c    another custom call, which needs no operator: updates along a dimension
  *     divide.c     threads for large work
- *     divisors.c   another custom call, which needs no operator: a check of divisors
+ *     divisors.c   another one: a check of divisors
  *     frame.c      what every custom call does with its caller
- *     norm.c       another custom call, which needs no operator: layer norm and RMS norm of rows
+ *     norm.c       another one: layer norm and RMS norm of rows
  *     parts.c      a large call on several threads
  *     positions.c  another one: a check of positions
  *     run.c        a part of a call: tensors of buffers, and the operator
@@ -24,6 +25,7 @@
 #include <Python.h>
 
 #include "call.h"
+#include "combine.h"
 #include "divisors.h"
 #include "norm.h"
 #include "positions.h"
@@ -188,6 +190,7 @@ PyInit__aten(void)
     if (add_address(module, "HANDLER", (void *)handle) ||
         add_address(module, "CHECK_DIVISORS", (void *)check_divisors) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
+        add_address(module, "COMBINE_ALONG", (void *)combine_along) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "NORMALIZE_ROWS", (void *)normalize_rows) ||
         add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||

@@ -1,0 +1,63 @@
+"""The numbers of what kernels compute: of a convolution, of attention, of a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pjrt_bridge.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The attributes of a convolution, as `Builder.convolution` takes them.
+
+    Attributes:
+        window_strides: per spatial dimension, as all of these up to `rhs_dilation`.
+        padding: zeros before and after the left side; negative ones cut.
+        lhs_dilation: distance of the left side's elements.
+        rhs_dilation: distance of the right side's.
+        dimension_numbers: a letter for each dimension of the sides and the result.
+        feature_group_count: groups of the left side's features.
+        batch_group_count: groups of its batches.
+    """
+
+    window_strides: Sequence[int]
+    padding: Sequence[tuple[int, int]]
+    lhs_dilation: Sequence[int]
+    rhs_dilation: Sequence[int]
+    dimension_numbers: tuple[str, str, str]
+    feature_group_count: int = 1
+    batch_group_count: int = 1
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The numbers of `softmax(scale * query @ key^T + mask) @ value`.
+
+    Attributes:
+        scale: of the scores.
+        is_causal: a query sees the keys up to its own position, counted from the first of both.
+    """
+
+    scale: float
+    is_causal: bool
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The numbers of `(x - mean) / sqrt(variance + eps) * weight + bias`.
+
+    Attributes:
+        count: how many of the last dimensions are normalized together.
+        eps: is added to the variance.
+        is_centered: the mean is subtracted, as in layer norm; else it is 0, as in RMS norm.
+        dtype: of the result.
+        rounding: the type that is rounded to before the weight is multiplied; None: none.
+    """
+
+    count: int
+    eps: float
+    is_centered: bool
+    dtype: DType
+    rounding: DType | None = None
