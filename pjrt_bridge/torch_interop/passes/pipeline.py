@@ -17,6 +17,7 @@ from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.named_device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.nodes import split_products
+from pjrt_bridge.torch_interop.passes.aliases.detached import remove_detached
 from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
 from pjrt_bridge.torch_interop.passes.aliases.storages import address_whole_storages
@@ -130,6 +131,10 @@ def _collect_composites(module: fx.GraphModule, context: PassContext) -> None:
     collect_composites(module, context.has_composite)
 
 
+def _remove_detached(module: fx.GraphModule, context: PassContext) -> None:
+    remove_detached(module.graph)
+
+
 def _view_whole_tensors(module: fx.GraphModule, context: PassContext) -> None:
     view_whole_tensors(module.graph)
 
@@ -214,6 +219,7 @@ class Pass(NamedTuple):
 
 PASSES = (
     # Before others look at operators that are in the way, or change what is between marks.
+    Pass(_remove_detached, "joint", exports=False),
     Pass(_remove_marks, "joint", exports=False),
     Pass(_functionalize_rng, "joint", exports=False),
     Pass(_fill_by_sizes, "joint", exports=False),
@@ -221,6 +227,7 @@ PASSES = (
     Pass(_merge_equal_calls, "joint", exports=False),
     Pass(_recognize_causal_masks, "joint", exports=False),
     # Here a joint graph is divided.
+    Pass(_remove_detached, "unsized", exports=False),
     Pass(_collect_composites, "unsized", exports=True),
     Pass(_lay_out_results, "unsized", exports=False),
     Pass(_functionalize_rng, "unsized", exports=True),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-import torch
 from torch import fx
 from torch._decomp import _core_aten_decompositions_post_autograd
 from torch._dynamo.backends.common import aot_autograd
@@ -159,7 +158,6 @@ def run_aot_autograd(
     """
     replace_fused_steps(graph.graph)
     graph.recompile()
-    kept = (lambda name: name == _DETACH or keep(name)) if _has_scan(graph) else keep
     # The cache of AOTAutograd does not know which backend an entry belongs to.
     limited_by = refused if has_numbers(graph.graph) else None
     with (
@@ -173,7 +171,7 @@ def run_aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,
             inference_compiler=inference,
-            decompositions=lambda: decompositions(kept, refused, limited_by),
+            decompositions=lambda: decompositions(_stays(keep), refused, limited_by),
             partition_fn=partial(_partition, change, saves_views),
             keep_inference_input_mutations=True,
         )(graph, inputs)
@@ -181,19 +179,13 @@ def run_aot_autograd(
     return compiled
 
 
-_DETACH = "aten.detach.default"
+def _stays(keep: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Says of an operator's name that it is not decomposed.
 
-
-def _has_scan(graph: fx.GraphModule) -> bool:
-    """Whether there is a `scan`, which must not save for backward the results that it gives.
-
-    Those that backward needs are detached from these; torch's decomposition of `detach` gives what
-    it is given, and `scan` refuses results that are one tensor (torch 2.13).
+    Torch makes an `alias` of `detach`. Results that are detached from each other could not be told
+    from views then; and a `scan` refuses results that are one tensor (torch 2.13).
     """
-    parts = [part for part in graph.modules() if isinstance(part, fx.GraphModule)]
-    return any(
-        node.target is torch.ops.higher_order.scan for part in parts for node in part.graph.nodes
-    )
+    return lambda name: name == "aten.detach.default" or keep(name)
 
 
 def _partition(

@@ -12,6 +12,9 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 
+DETACH = "aten.detach.default"
+"""What it gives shares the memory of what it is given, and is no view for autograd."""
+
 _WHOLE = frozenset(
     f"aten.{name}"
     for name in (
@@ -45,6 +48,12 @@ class Chain:
     def last(self) -> fx.Node:
         """The result itself."""
         return self.views[-1] if self.views else self.root
+
+    @property
+    def detached(self) -> int:
+        """After how many of its views it is detached from the root for the last time; 0: never."""
+        names = [compat.operator_name(node.target) for node in self.views]
+        return len(names) - names[::-1].index(DETACH) if DETACH in names else 0
 
     @property
     def whole(self) -> bool:

@@ -174,6 +174,10 @@ class Epilogue:
     def view_of_result(self, chain: Chain, *, differentiable: bool) -> fx.Node:
         """The views of a chain whose root is a result; see `view`."""
         source, root, last = self.as_promised(chain.root), chain.root, chain.last
+        if chain.detached:
+            before = Chain(root, chain.views[: chain.detached])
+            source = self.view(before, source)
+            chain = Chain(before.last, chain.views[chain.detached :])
         one_of_several = any(node.target is getitem for node in chain.views)
         alike = compat.promise(root).dtype == compat.promise(last).dtype
         # Nothing with a gradient may be written into one of several views that an operator gives.

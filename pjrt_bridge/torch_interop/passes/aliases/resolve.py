@@ -82,7 +82,7 @@ class _Resolver:
                 outputs.append(epilogue.view_of_result(chain, differentiable=differentiable))
             else:
                 made = epilogue.view(chain, epilogue.as_promised(base))
-                if at in self._returned.without_gradient and chain.views:
+                if at in self._returned.without_gradient and chain.views and not chain.detached:
                     made = epilogue.without_gradient(made)
                 outputs.append(made)
         count = self._returned_count
