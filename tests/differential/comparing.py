@@ -297,9 +297,9 @@ def _aliases(one: Call, other: Call) -> FoundDifferences:
                 " and ".join(pair),
                 f"{one.shared[pair]} bytes apart, not {other.shared[pair]}",
             )
-        # Torch's decomposition of `detach` gives what it is given: of one tensor there may be more.
-        if pair in other.related and pair not in one.related:
-            yield "view", " and ".join(pair), "autograd does not know them as views of one tensor"
+        if (pair in one.related) != (pair in other.related):
+            knows = "knows" if pair in one.related else "does not know"
+            yield "view", " and ".join(pair), f"autograd {knows} them as views of one tensor"
     # On a device fewer tensors are written into.
     for name in (name for name in other.writes if name in one.writes):
         ours, theirs = one.writes[name], other.writes[name]
