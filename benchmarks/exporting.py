@@ -1,4 +1,4 @@
-"""What a saved model costs to load: seconds beside compiling, and memory beside its file."""
+"""What a saved model costs: seconds to load, memory beside its file, and a call."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+import pjrt_bridge
 from benchmarks.figure import Figure
 from pjrt_bridge.torch_interop import export
 
 _TOKENS = 32
+_CALLS = 400
 
 
 def figures(rounds: int) -> Iterator[Figure]:
@@ -46,6 +50,31 @@ def figures(rounds: int) -> Iterator[Figure]:
         "x",
         f"anonymous memory grew by {grown / 1e6:.0f} MB; a copy of the weights would be "
         f"{size / 1e6:.0f} MB",
+    )
+    yield _call(rounds)
+
+
+def _call(rounds: int) -> Figure:
+    """A small exported model on a NumPy array, beside the same by `torch.compile` on a tensor."""
+    model, x = torch.nn.Linear(8, 8).eval(), torch.randn(2, 8)
+    array = x.numpy()
+    compiled = torch.compile(model, backend="pjrt")
+    with export(model, (x,)).load_on(pjrt_bridge.client()) as loaded, torch.no_grad():
+        sides = (lambda: np.asarray(loaded(array)), lambda: compiled(x))
+        taken: tuple[list[float], list[float]] = ([], [])
+        for _ in range(_CALLS * rounds):
+            for side, times in zip(sides, taken, strict=True):
+                started = time.perf_counter()
+                side()
+                times.append(time.perf_counter() - started)
+    exported, beside = map(statistics.median, taken)
+    return Figure(
+        "a call of a small saved model, of torch.compile's",
+        exported / beside,
+        2.0,
+        "x",
+        f"{1e6 * exported:.0f} us until NumPy has the result, {1e6 * beside:.0f} us by the "
+        "compiled function",
     )
 
 
