@@ -115,7 +115,10 @@ def overlapping(x: Tensor, y: Tensor) -> Any:
 def test_two_inputs_that_are_views_of_one(function: Callable[..., Any], start: int) -> None:
     """With common elements, and without."""
     whole = torch.randn(6, 3) / 4
-    check(function, whole[:3], whole[start : start + 3], memory=True)
+    # Each side works on copies, which autograd does not know as views: where they overlap and are
+    # written into, PyTorch runs the graph.
+    segments = 0 if function is overlapping and start < 3 else 1
+    check(function, whole[:3], whole[start : start + 3], memory=True, segments=segments)
 
 
 @pytest.mark.parametrize(

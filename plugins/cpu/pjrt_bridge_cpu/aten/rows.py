@@ -87,11 +87,12 @@ def topk(
     largest: bool = True,
     sorted: bool = True,
 ) -> tuple[Value | None, ...] | None:
-    """`aten.topk`."""
+    """`aten.topk`, of few elements too: of equal ones PyTorch does not choose the first, as XLA."""
     if not k:
         return None
     how = {"k": k, "largest": largest, "sorted": sorted}
-    return _along(operators.TOPK, c, use, x, dim, ("values", "indices"), 16, **how)
+    outs = ("values", "indices")
+    return _along(operators.TOPK, c, use, x, dim, outs, 16, for_speed=False, **how)
 
 
 def sort(
@@ -116,6 +117,8 @@ def _along(
     dim: int,
     outs: Sequence[str],
     cost: int,
+    *,
+    for_speed: bool = True,
     **arguments: object,
 ) -> tuple[Value | None, ...] | None:
     """A call of an operator along a dimension, with the results that a node promises."""
@@ -123,7 +126,7 @@ def _along(
     if len(promised) != len(outs):
         return None
     at = normalize_dim(dim, x.rank)
-    return _call(operator, c.b, use, x, at, promised, outs, cost, arguments)
+    return _call(operator, c.b, use, x, at, promised, outs, cost, arguments, for_speed=for_speed)
 
 
 def _call(
@@ -136,6 +139,8 @@ def _call(
     outs: Sequence[str],
     cost: int,
     arguments: Mapping[str, object],
+    *,
+    for_speed: bool = True,
 ) -> tuple[Value, ...] | None:
     """A call of an operator along a dimension, cut along the outermost one.
 
@@ -149,8 +154,9 @@ def _call(
         outs: names of the arguments that it writes its results to.
         cost: of an element, in additions.
         arguments: further ones.
+        for_speed: it is made where it is faster; else everywhere.
     """
-    if not _takes(x):
+    if not _takes(x, LEAST if for_speed else 1):
         return None
     at, types = dim, list(promised)
     if x.rank > 2 and at == x.rank - 1:
@@ -171,7 +177,7 @@ def _call(
         # Softmax writes operands of other orders to wrong places (PyTorch 2.13).
         orders={"self": tuple(range(x.rank))},
         cut=cut,
-        load=load_of(operator, x),
+        load=load_of(operator, x) if for_speed else None,
     )
     found = use(b, call, x.dtype)
     if found is None:
@@ -183,9 +189,9 @@ def _call(
     )
 
 
-def _takes(x: Value) -> bool:
+def _takes(x: Value, least: int) -> bool:
     common = x.dtype in (FLOAT32, BFLOAT16) or str(x.dtype) in ("float64", "int32", "int64")
-    return x.rank > 0 and x.size >= LEAST and common
+    return x.rank > 0 and x.size >= least and common
 
 
 def _stable_sort(
