@@ -90,9 +90,13 @@ def topk(
     """`aten.topk`, of few elements too: of equal ones PyTorch does not choose the first, as XLA."""
     if not k:
         return None
-    how = {"k": k, "largest": largest, "sorted": sorted}
+    promised = [output for output in c.outputs if output is not None]
     outs = ("values", "indices")
-    return _along(operators.TOPK, c, use, x, dim, outs, 16, for_speed=False, **how)
+    if len(promised) != len(outs):
+        return None
+    at = normalize_dim(dim, x.rank)
+    how = {"k": k, "largest": largest, "sorted": sorted}
+    return _call(operators.TOPK, c.b, use, x, at, promised, outs, 16, how, for_speed=False)
 
 
 def sort(
@@ -117,8 +121,6 @@ def _along(
     dim: int,
     outs: Sequence[str],
     cost: int,
-    *,
-    for_speed: bool = True,
     **arguments: object,
 ) -> tuple[Value | None, ...] | None:
     """A call of an operator along a dimension, with the results that a node promises."""
@@ -126,7 +128,7 @@ def _along(
     if len(promised) != len(outs):
         return None
     at = normalize_dim(dim, x.rank)
-    return _call(operator, c.b, use, x, at, promised, outs, cost, arguments, for_speed=for_speed)
+    return _call(operator, c.b, use, x, at, promised, outs, cost, arguments)
 
 
 def _call(
