@@ -28,6 +28,9 @@ from pjrt_bridge_cpu.aten.rules import (
 LEAST = 4_096
 """Elements from which on it is worth a call."""
 
+LEAST_SELECTED = 2
+"""The same of `topk`: of equal elements PyTorch and XLA select different ones."""
+
 
 class AtenSoftmax(Kernels):
     """Softmax by PyTorch.
@@ -52,7 +55,9 @@ def log_softmax(
     """`aten._log_softmax`."""
     if half_to_float or x.dtype not in (FLOAT32, BFLOAT16):
         return None
-    return only(_along(operators.LOG_SOFTMAX, c, use, x, dim, ("out",), 8, half_to_float=False))
+    return only(
+        _along(operators.LOG_SOFTMAX, c, use, x, dim, ("out",), 8, {"half_to_float": False})
+    )
 
 
 def running(
@@ -61,7 +66,7 @@ def running(
     """`aten.cumsum`, `cumprod` and `logcumsumexp` in the element type of the argument."""
     if c.output.dtype != x.dtype:
         return None
-    return only(_along(operator, c, use, x, dim, ("out",), 4))
+    return only(_along(operator, c, use, x, dim, ("out",), 4, {}))
 
 
 def extreme(
@@ -75,7 +80,7 @@ def extreme(
     """`aten.argmax` and `argmin` along a dimension."""
     if dim is None:
         return None
-    return only(_along(operator, c, use, x, dim, ("out",), 4, keepdim=keepdim))
+    return only(_along(operator, c, use, x, dim, ("out",), 4, {"keepdim": keepdim}))
 
 
 def topk(
@@ -87,16 +92,12 @@ def topk(
     largest: bool = True,
     sorted: bool = True,
 ) -> tuple[Value | None, ...] | None:
-    """`aten.topk`, of few elements too: of equal ones PyTorch does not choose the first, as XLA."""
+    """`aten.topk`."""
     if not k:
         return None
-    promised = [output for output in c.outputs if output is not None]
-    outs = ("values", "indices")
-    if len(promised) != len(outs):
-        return None
-    at = normalize_dim(dim, x.rank)
     how = {"k": k, "largest": largest, "sorted": sorted}
-    return _call(operators.TOPK, c.b, use, x, at, promised, outs, 16, how, for_speed=False)
+    outs = ("values", "indices")
+    return _along(operators.TOPK, c, use, x, dim, outs, 16, how, least=LEAST_SELECTED)
 
 
 def sort(
@@ -110,7 +111,7 @@ def sort(
 ) -> tuple[Value | None, ...] | None:
     """`aten.sort`, stable or not."""
     how = {"stable": stable, "descending": descending}
-    return _along(operators.SORT, c, use, x, dim, ("values", "indices"), 64, **how)
+    return _along(operators.SORT, c, use, x, dim, ("values", "indices"), 64, how)
 
 
 def _along(
@@ -121,14 +122,16 @@ def _along(
     dim: int,
     outs: Sequence[str],
     cost: int,
-    **arguments: object,
+    arguments: Mapping[str, object],
+    *,
+    least: int | None = None,
 ) -> tuple[Value | None, ...] | None:
     """A call of an operator along a dimension, with the results that a node promises."""
     promised = [output for output in c.outputs if output is not None]
     if len(promised) != len(outs):
         return None
     at = normalize_dim(dim, x.rank)
-    return _call(operator, c.b, use, x, at, promised, outs, cost, arguments)
+    return _call(operator, c.b, use, x, at, promised, outs, cost, arguments, least=least)
 
 
 def _call(
@@ -142,7 +145,7 @@ def _call(
     cost: int,
     arguments: Mapping[str, object],
     *,
-    for_speed: bool = True,
+    least: int | None = None,
 ) -> tuple[Value, ...] | None:
     """A call of an operator along a dimension, cut along the outermost one.
 
@@ -156,9 +159,9 @@ def _call(
         outs: names of the arguments that it writes its results to.
         cost: of an element, in additions.
         arguments: further ones.
-        for_speed: it is made where it is faster; else everywhere.
+        least: elements from which on it is worth a call; None: `LEAST`.
     """
-    if not _takes(x, LEAST if for_speed else 1):
+    if not _takes(x, LEAST if least is None else least):
         return None
     at, types = dim, list(promised)
     if x.rank > 2 and at == x.rank - 1:
@@ -179,7 +182,7 @@ def _call(
         # Softmax writes operands of other orders to wrong places (PyTorch 2.13).
         orders={"self": tuple(range(x.rank))},
         cut=cut,
-        load=load_of(operator, x) if for_speed else None,
+        load=load_of(operator, x),
     )
     found = use(b, call, x.dtype)
     if found is None:
