@@ -70,7 +70,7 @@ class LoadedModel:
         self._options = options
         self._layouts = _layouts(specializations[0])
         self._compiled: dict[int, RunnableProgram] = {}
-        self._direct: list[tuple[Specialization, RunnableProgram]] = []
+        self._plain = list(filter(_is_plain, specializations))
         self._state: dict[str, Buffer] = {}
         if seed is not None and seed < 0:
             raise OptionError(wrong("seed", seed, "a number from 0 up"))
@@ -119,8 +119,8 @@ class LoadedModel:
             raise SignatureMismatch(
                 f"found {len(leaves)} leaves of arguments, expected {len(self.interface.inputs)}"
             )
-        for one, runnable in self._direct:
-            direct = self._run_directly(one, runnable, leaves)
+        for one in self._plain:
+            direct = self._run_directly(one, leaves)
             if direct is not None:
                 return direct
         given = {
@@ -156,8 +156,6 @@ class LoadedModel:
             return self.weight(slot.of) if slot.kind == "weight" else slot.of
 
         checks.hold(one.checks, value)
-        if (one, runnable) not in self._direct and _is_plain(one):
-            self._direct.append((one, runnable))
         for (kind, of), result in changed.items():
             if kind == "weight":
                 self._state[self._weights[of].tensor] = result
@@ -174,13 +172,14 @@ class LoadedModel:
                 outputs.append(value(slot))
         return outputs
 
-    def _run_directly(
-        self, one: Specialization, runnable: RunnableProgram, leaves: Sequence[Any]
-    ) -> list[Any] | None:
+    def _run_directly(self, one: Specialization, leaves: Sequence[Any]) -> list[Any] | None:
         """The leaves of the results, without the steps that a plain program does not need.
 
-        None where an argument does not lie as the program takes it, or does not fit it.
+        None where it was not compiled, or an argument does not lie as it takes it, or does not fit.
         """
+        runnable = self._compiled.get(id(one))
+        if runnable is None:
+            return None
         found = runnable.run_directly(
             [
                 self.weight(slot.of) if slot.kind == "weight" else leaves[slot.of]
@@ -225,7 +224,6 @@ class LoadedModel:
         for runnable in self._compiled.values():
             runnable.close()
         self._compiled.clear()
-        self._direct.clear()
         self.reset()
 
     def __enter__(self) -> LoadedModel:

@@ -255,22 +255,15 @@ class BufferLauncher:
             self._buffer(parameter, given, call) if buffer is None else buffer
             for parameter, buffer in zip(self._parameters, pinned, strict=True)
         ]
-        results, done = self._start(buffers, donated(self._parameters, given, buffers))
+        results, done = self.executable.start(
+            buffers, donate=donated(self._parameters, given, buffers)
+        )
         outputs = [
             BufferOutput(buffer, spec, self._adapter)
             for buffer, spec in zip(results, self._results, strict=True)
         ]
         # Nothing else may refer to the values that were read for this call.
         return BufferLaunched(outputs, done, given)
-
-    def _start(
-        self, buffers: Sequence[Buffer], donate: Sequence[int]
-    ) -> tuple[Sequence[Buffer], End]:
-        # The dispatcher knows the end of a launch by the addresses of its results, which plugins
-        # with memory of their own need not tell.
-        if self._client.shares_host_memory:
-            return self.executable.start(buffers, donate=donate)
-        return self.executable.submit(buffers, donate=donate)
 
     def _buffer(self, parameter: BoundParameter, given: Sequence[Any], call: CallRecord) -> Buffer:
         assert parameter.position is not None

@@ -338,22 +338,14 @@ class Kernels:
             updates: of the element type of `x`, and of its shape but for `dim`.
             how: they are combined.
         """
-        combine: dict[Combination, Callable[[Value, Value], Value]] = {
-            "sum": b.add,
-            "prod": b.multiply,
-            "max": b.maximum,
-            "min": b.minimum,
-            "and": b.and_,
-            "or": b.or_,
-            "last": lambda _, new: new,
-        }
+        combine = combination(b, how)
         dims = [d for d in range(x.rank) if d == dim or index.shape[d] > 1]
         batches = [d for d in dims if d != dim]
         (combined,) = b.scatter(
             [x],
             b.reshape(index, (*(index.shape[d] for d in dims), 1)),
             [updates],
-            lambda old, new: combine[how](old[0], new[0]),
+            lambda old, new: combine(old[0], new[0]),
             index_vector_dim=len(dims),
             update_window_dims=[d for d in range(x.rank) if d not in dims],
             inserted_window_dims=[dim],
@@ -362,6 +354,20 @@ class Kernels:
             scatter_indices_batching_dims=[dims.index(d) for d in batches],
         )
         return combined
+
+
+def combination(b: Builder, how: Combination) -> Callable[[Value, Value], Value]:
+    """What a builder emits for two numbers at one place: the one there, and another one."""
+    emitted: dict[Combination, Callable[[Value, Value], Value]] = {
+        "sum": b.add,
+        "prod": b.multiply,
+        "max": b.maximum,
+        "min": b.minimum,
+        "and": b.and_,
+        "or": b.or_,
+        "last": lambda _, new: new,
+    }
+    return emitted[how]
 
 
 def convert(b: Builder, x: Value, dtype: DType) -> Value:

@@ -112,8 +112,8 @@ class DirectCalls:
                 if not self._arguments.fits(index, array, self._device):
                     return None
                 values.append(array.handle.dispatched())
-            elif self._reads_arrays and (found := _as_numpy(array)) is not None:
-                values.append(found)
+            elif self._reads_arrays and (own := _as_numpy(array)) is not None:
+                values.append(own)
             else:
                 return None
         found = self._start(values)

@@ -5,11 +5,14 @@ Overloads are looked up when they are needed, so one that is missing breaks noth
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.autograd import forward_ad
+
+Rule = TypeVar("Rule")
 
 OWN_NAMESPACE = "pjrt_bridge"
 """Of operators that stand for ATen's in graphs; they have ATen's names."""
@@ -40,6 +43,12 @@ def operator(name: str) -> OpOverload | None:
     """The overload `"namespace.operator.overload"`, None where torch knows none."""
     found = _find(name)
     return found if isinstance(found, OpOverload) else None
+
+
+def by_operator(rules: Mapping[str, Rule]) -> dict[OpOverload, Rule]:
+    """Rules by overload, of rules by its name as `operator` takes it; without unknown ones."""
+    found = {operator(name): rule for name, rule in rules.items()}
+    return {op: rule for op, rule in found.items() if op is not None}
 
 
 def is_operator(name: str) -> bool:

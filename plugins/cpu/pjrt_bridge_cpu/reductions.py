@@ -10,11 +10,11 @@ compiler from merging these reductions. Sums are as exact as its own, which are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Value, memory_order
-from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
+from pjrt_bridge.stablehlo.kernels import Kernels, Reduction, combination
 
 _FLOAT32, _NARROW = dtypes.of("float32"), (dtypes.of("bfloat16"), dtypes.of("float16"))
 
@@ -73,7 +73,7 @@ class BlockedReductions(Kernels):
         if whole == length:
             return result
         rest = super().reduce(b, reduction, b.slice(flat, (*start, whole), end), others)
-        return _combine(b, reduction)(result, rest)
+        return combination(b, reduction)(result, rest)
 
     def _down(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """A reduction of a row-major value along columns: the last of the dimensions in parts."""
@@ -108,15 +108,3 @@ def _columns(x: Value, reduction: Reduction, length: int) -> int:
     if kind.bits == 64:
         return 0 if length < _COLUMNS[-1][0] or reduction in ("sum", "prod") else _WORDS
     return next((columns for least, columns in _COLUMNS if length >= least), 0)
-
-
-def _combine(b: Builder, reduction: Reduction) -> Callable[[Value, Value], Value]:
-    combines: dict[Reduction, Callable[[Value, Value], Value]] = {
-        "sum": b.add,
-        "prod": b.multiply,
-        "max": b.maximum,
-        "min": b.minimum,
-        "and": b.and_,
-        "or": b.or_,
-    }
-    return combines[reduction]

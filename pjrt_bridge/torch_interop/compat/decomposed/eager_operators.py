@@ -18,7 +18,7 @@ from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 
-from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.operators import by_operator, operator
 
 
 def eager_decompositions() -> dict[OpOverload, Callable[..., Any]]:
@@ -35,8 +35,7 @@ def eager_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         if forward in decomposition_table:
             rules[name] = partial(_resize, decomposition_table[forward])
         rules[f"{name}_backward"] = partial(_resize_backward, weights)
-    found = {operator(f"aten.{name}.default"): rule for name, rule in rules.items()}
-    return {op: rule for op, rule in found.items() if op is not None}
+    return by_operator({f"aten.{name}.default": rule for name, rule in rules.items()})
 
 
 def _cholesky(self: Tensor, upper: bool = False) -> Tensor:

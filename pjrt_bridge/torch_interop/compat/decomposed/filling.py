@@ -12,13 +12,13 @@ import torch
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.operators import by_operator
 
 
 def filling_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each overload of `index_fill` its decomposition."""
-    found = map(operator, ("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor"))
-    return {op: _index_fill for op in found if op is not None}
+    names = ("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+    return by_operator(dict.fromkeys(names, _index_fill))
 
 
 def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:

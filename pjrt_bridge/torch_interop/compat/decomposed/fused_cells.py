@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.operators import by_operator
 
 
 def fused_cell_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each cell, and its backward, its decomposition."""
-    found = {operator(f"aten.{name}.default"): rule for name, rule in _RULES.items()}
-    return {op: rule for op, rule in found.items() if op is not None}
+    return by_operator({f"aten.{name}.default": rule for name, rule in _RULES.items()})
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from pjrt_bridge.torch_interop.compat.decomposed.changing_numbers import tensor_of
-from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.operators import by_operator
 
 _StepNumber = float | Tensor
 _Tensors = Sequence[Tensor]
@@ -25,12 +25,13 @@ _Tensors = Sequence[Tensor]
 
 def fused_step_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each functional fused step its decomposition."""
-    found = {
-        operator(f"aten.{name}.{overload}"): partial(_new, rule)
-        for name, rule in _RULES.items()
-        for overload in ("default", "tensor_lr")
-    }
-    return {op: rule for op, rule in found.items() if op is not None}
+    return by_operator(
+        {
+            f"aten.{name}.{overload}": partial(_new, rule)
+            for name, rule in _RULES.items()
+            for overload in ("default", "tensor_lr")
+        }
+    )
 
 
 def traceable_step(op: OpOverload) -> Callable[..., Any] | None:

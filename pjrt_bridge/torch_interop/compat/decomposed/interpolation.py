@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.operators import by_operator
 
 _NAMES = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 _HALF = (torch.float16, torch.bfloat16)
@@ -30,8 +30,7 @@ def interpolation_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         **{f"aten.{name}.default": _resized for name in _NAMES},
         **{f"aten.{name}.vec": _resized_by_factors for name in _NAMES},
     }
-    found = {operator(name): rule for name, rule in rules.items()}
-    return {op: rule for op, rule in found.items() if op is not None}
+    return by_operator(rules)
 
 
 def _resized_by_factors(

@@ -1,4 +1,4 @@
-"""Rows of texts one after the other, and padded: what nested tensors of layout jagged convert.
+"""Conversions between sequences one after the other and padded ones, of jagged nested tensors.
 
 Torch (2.13) has no decompositions of these operators, whose kernels are those of FBGEMM.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.operators import by_operator
 
 
 def jagged_decompositions() -> dict[OpOverload, Callable[..., Any]]:
@@ -21,8 +21,7 @@ def jagged_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         "aten._jagged_to_padded_dense_forward.default": _padded,
         "aten._padded_dense_to_jagged_forward.default": _jagged,
     }
-    found = {operator(name): rule for name, rule in rules.items()}
-    return {op: rule for op, rule in found.items() if op is not None}
+    return by_operator(rules)
 
 
 def _padded(
@@ -31,7 +30,7 @@ def _padded(
     max_lengths: Sequence[int],
     padding_value: float = 0.0,
 ) -> Tensor:
-    """(rows, ...) and (texts + 1,) to (texts, longest, ...); what is longer is cut off."""
+    """(rows, ...) and (sequences + 1,) to (sequences, longest, ...); longer ones are cut off."""
     if len(offsets) != 1:
         return NotImplemented  # type: ignore[no-any-return]
     (ends,), (longest,) = offsets, max_lengths
@@ -43,17 +42,17 @@ def _padded(
 
 
 def _jagged(dense: Tensor, offsets: Sequence[Tensor], total_L: int | None = None) -> Tensor:  # noqa: N803
-    """(texts, longest, ...) and (texts + 1,) to (rows, ...).
+    """(sequences, longest, ...) and (sequences + 1,) to (rows, ...).
 
-    Torch's kernel refuses texts of more rows than the longest; what is missing is 0 here.
+    Torch's kernel refuses sequences that are longer than `longest`; the rows they lack are 0 here.
     """
     if len(offsets) != 1 or total_L is None:
         return NotImplemented  # type: ignore[no-any-return]
     (ends,) = offsets
     row = torch.arange(total_L, device=dense.device)
-    text = torch.searchsorted(ends[1:].contiguous(), row, right=True)
-    place = row - ends[text]
+    sequence = torch.searchsorted(ends[1:].contiguous(), row, right=True)
+    place = row - ends[sequence]
     inside = place < dense.shape[1]
-    found = dense[text, torch.where(inside, place, 0)]
+    found = dense[sequence, torch.where(inside, place, 0)]
     inside = inside.reshape(-1, *[1] * (dense.dim() - 2))
     return torch.where(inside, found, dense.new_zeros(()))

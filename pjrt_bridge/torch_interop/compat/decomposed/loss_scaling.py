@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.operators import by_operator
 
 
 def loss_scaling_decompositions() -> dict[OpOverload, Callable[..., Any]]:
@@ -21,8 +21,7 @@ def loss_scaling_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         "aten._amp_foreach_non_finite_check_and_unscale.default": _unscale,
         "aten._amp_update_scale.default": _update,
     }
-    found = {operator(name): rule for name, rule in rules.items()}
-    return {op: rule for op, rule in found.items() if op is not None}
+    return by_operator(rules)
 
 
 def _unscale(

@@ -19,7 +19,7 @@ from torch._decomp.decompositions import (
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.operators import by_operator, operator
 
 
 def loss_decompositions() -> dict[OpOverload, Callable[..., Any]]:
@@ -36,8 +36,7 @@ def loss_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         "aten.nll_loss_backward.default": _nll_backward,
         "aten.nll_loss2d_backward.default": _nll_backward,
     }
-    found = {operator(name): rule for name, rule in rules.items()}
-    return {op: rule for op, rule in found.items() if op is not None}
+    return by_operator(rules)
 
 
 _MULTI = "aten.multi_margin_loss.default"

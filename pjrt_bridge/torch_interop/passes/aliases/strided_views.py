@@ -11,6 +11,7 @@ it writes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ def _viewed(node: fx.Node) -> tuple[fx.Node, list[Any]] | None:
     if (
         not _is_row_major(memory.shape, memory.stride())
         or not _is_row_major(sizes, strides)
-        or not _is_same(_count(sizes), _count(memory.shape))
+        or not _is_same(math.prod(sizes), math.prod(memory.shape))
         or not (offset is None or _is_same(offset, memory.storage_offset()))
     ):
         return None
@@ -75,13 +76,6 @@ def _is_row_major(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
                 return False
             expected = expected * size
     return True
-
-
-def _count(sizes: Sequence[Any]) -> Any:
-    count: Any = 1
-    for size in sizes:
-        count = count * size
-    return count
 
 
 def _is_same(one: Any, other: Any) -> bool:

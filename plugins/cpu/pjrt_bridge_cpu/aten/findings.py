@@ -180,7 +180,7 @@ class BackgroundTrial:
         found: what it found; None while it works.
         gains: what it measured; None while it works.
         answers: how many of these are there.
-        meanwhile: what is shipped of fewer uses than are tried.
+        meanwhile: the shipped findings, which lack some of the uses that are tried.
     """
 
     def __init__(self, library: Path) -> None:

@@ -16,9 +16,10 @@ from pjrt_bridge_cpu.kernels import XlaKernels
 class CpuKernels(
     AtenAttention, AtenProducts, AtenReductions, AtenSoftmax, AtenTransforms, XlaKernels
 ):
-    """`XlaKernels`, with PyTorch's kernels for products, attention, softmax, transforms.
+    """`XlaKernels`, with PyTorch's kernels where they are faster.
 
-    And for reductions of values in memory.
+    These are for products, attention, softmax, Fourier transforms, and reductions of values in
+    memory.
 
     Args:
         use: emits the calls.

@@ -4,8 +4,6 @@
 
 #include "divide.h"
 
-#include <string.h>
-
 static const char NAME[] = "A combination along a dimension";
 
 enum { SUM, PRODUCT, LARGEST, SMALLEST, LAST, HOWS };
@@ -108,43 +106,21 @@ loops_of(int dtype)
     }
 }
 
-static int
-read_how(const Frame *frame)
-{
-    const Attributes *attributes = &frame->attributes;
-    for (int64_t i = 0; i < attributes->count; i++) {
-        const Array *array = attributes->values[i];
-        if (attributes->types[i] != ARRAY || !is_text(attributes->names[i], "how") ||
-            array->dtype != S64 || array->size != 1)
-            continue;
-        int64_t how = *(const int64_t *)array->data;
-        return how >= 0 && how < HOWS ? (int)how : -1;
-    }
-    return -1;
-}
-
 /* What a program says of a combination, which may come from anywhere. */
 static int
 read_combination(const Frame *frame, Combination *combination, char *message)
 {
-    if (frame->operands.count != 3 || frame->results.count != 1)
-        return fail(message, "expected three operands and one result");
     const Buffer *all[4];
-    for (int i = 0; i < 4; i++) {
-        if ((i < 3 ? frame->operands.types[i] : frame->results.types[0]) != BUFFER)
-            return fail(message, "its operands and its result are not all arrays");
-        all[i] = i < 3 ? frame->operands.buffers[i] : frame->results.buffers[0];
-        if (!REACHES(all[i]->size, Buffer, dims))
-            return fail(message, "an operand or its result ends early");
-    }
+    if (read_update(frame, all, message))
+        return -1;
     const Buffer *array = all[0], *positions = all[1], *updates = all[2], *result = all[3];
     if (!loops_of(array->dtype) || updates->dtype != array->dtype ||
         result->dtype != array->dtype || positions->dtype != S64)
         return fail(message, "found element types %d, %d and %d, expected a float or an integer of "
                     "32 or 64 bits, int64 and the first one", array->dtype, positions->dtype,
                     updates->dtype);
-    int how = read_how(frame);
-    if (how < 0)
+    const int64_t *how = array_of(frame, "how", S64, 1);
+    if (!how || *how < 0 || *how >= HOWS)
         return fail(message, "its attributes are not those that the bridge writes");
     bool fits = true;
     for (int i = 0; i < 4; i++)
@@ -161,15 +137,12 @@ read_combination(const Frame *frame, Combination *combination, char *message)
         .positions = (const int64_t *)positions->data, .outer = array->dims[0],
         .length = array->dims[1], .count = updates->dims[1], .inner = array->dims[2],
         .to_next = positions->dims[2], .each = positions->dims[2] > 1, .dtype = array->dtype,
-        .how = how,
+        .how = (int)*how,
     };
     if (positions->dims[0] > 1)
         combination->to_outer = positions->dims[1] * positions->dims[2];
     combination->by_outer = combination->outer >= combination->inner;
-    if (result->data != array->data) {
-        int64_t bytes = array->dtype == F32 || array->dtype == S32 ? 4 : 8;
-        memcpy(result->data, array->data, (size_t)(bytes * count_of(array)));
-    }
+    copy_array(result, array, array->dtype == F32 || array->dtype == S32 ? 4 : 8);
     return 0;
 }
 

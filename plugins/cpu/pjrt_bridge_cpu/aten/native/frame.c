@@ -33,6 +33,19 @@ text_of(const Frame *frame, const char *name)
     return text;
 }
 
+const void *
+array_of(const Frame *frame, const char *name, int dtype, size_t size)
+{
+    const Attributes *attributes = &frame->attributes;
+    for (int64_t i = 0; i < attributes->count; i++) {
+        const Array *array = attributes->values[i];
+        if (attributes->types[i] == ARRAY && is_text(attributes->names[i], name) &&
+            array->dtype == dtype && array->size == size)
+            return array->data;
+    }
+    return NULL;
+}
+
 int
 read_where(const Frame *frame, const Span **where, char *message)
 {
@@ -47,6 +60,28 @@ count_of(const Buffer *buffer)
     for (int64_t i = 0; i < buffer->rank; i++)
         count *= buffer->dims[i];
     return count;
+}
+
+int
+read_update(const Frame *frame, const Buffer *all[4], char *message)
+{
+    if (frame->operands.count != 3 || frame->results.count != 1)
+        return fail(message, "expected three operands and one result");
+    for (int i = 0; i < 4; i++) {
+        if ((i < 3 ? frame->operands.types[i] : frame->results.types[0]) != BUFFER)
+            return fail(message, "its operands and its result are not all arrays");
+        all[i] = i < 3 ? frame->operands.buffers[i] : frame->results.buffers[0];
+        if (!REACHES(all[i]->size, Buffer, dims))
+            return fail(message, "an operand or its result ends early");
+    }
+    return 0;
+}
+
+void
+copy_array(const Buffer *to, const Buffer *from, int64_t width)
+{
+    if (to->data != from->data)
+        memcpy(to->data, from->data, (size_t)(width * count_of(from)));
 }
 
 Error *

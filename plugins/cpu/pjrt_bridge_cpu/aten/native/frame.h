@@ -26,11 +26,21 @@ int check_caller(const Frame *frame, char *message);
 /* The attribute of a name that is a text; NULL where there is none. */
 const Span *text_of(const Frame *frame, const char *name);
 
+/* The data of an attribute that is an array; NULL where there is none such. */
+const void *array_of(const Frame *frame, const char *name, int dtype, size_t size);
+
 /* Where a check is in the user's program, from the attribute `where`. */
 int read_where(const Frame *frame, const Span **where, char *message);
 
 /* How many elements a buffer has. */
 int64_t count_of(const Buffer *buffer);
+
+/* The arrays of a call that writes into an array: that one, positions, what is written, result. */
+int read_update(const Frame *frame, const Buffer *all[4], char *message);
+
+/* Copy an array into another one of its size, if that is not in its memory; width: of an element,
+ * in bytes. */
+void copy_array(const Buffer *to, const Buffer *from, int64_t width);
 
 bool is_text(const Span *span, const char *text);
 

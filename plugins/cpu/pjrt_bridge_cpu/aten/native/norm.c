@@ -215,20 +215,6 @@ run_range(const void *data, int64_t begin, int64_t end, char *message)
 
 /* -- the call -------------------------------------------------------------------------------- */
 
-/* The data of an attribute that is an array; NULL where there is none such. */
-static const void *
-array_of(const Frame *frame, const char *name, int dtype, size_t size)
-{
-    const Attributes *attributes = &frame->attributes;
-    for (int64_t i = 0; i < attributes->count; i++) {
-        const Array *array = attributes->values[i];
-        if (attributes->types[i] == ARRAY && is_text(attributes->names[i], name) &&
-            array->dtype == dtype && array->size == size)
-            return array->data;
-    }
-    return NULL;
-}
-
 /* What a program says of a norm, which may come from anywhere. */
 static int
 read_norm(const Frame *frame, Norm *norm, char *message)

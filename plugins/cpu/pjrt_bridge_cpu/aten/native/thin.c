@@ -225,14 +225,7 @@ run_units(const void *data, int64_t begin, int64_t end, char *message)
 static int
 read_product(const Frame *frame, Thin *thin, char *message)
 {
-    const Attributes *attributes = &frame->attributes;
-    const int64_t *how = NULL;
-    for (int64_t i = 0; i < attributes->count; i++) {
-        const Array *array = attributes->values[i];
-        if (attributes->types[i] == ARRAY && is_text(attributes->names[i], "how") &&
-            array->dtype == S64 && array->size == 2)
-            how = array->data;
-    }
+    const int64_t *how = array_of(frame, "how", S64, 2);
     if (!how || how[1] < PORTABLE || how[1] > AVX512_BF16)
         return fail(message, "its attributes are not those that the bridge writes");
     if (frame->operands.count != 2 || frame->results.count != 1 ||

@@ -39,19 +39,11 @@ size_of(int dtype)
 static const int64_t *
 read_how(const Frame *frame, int64_t rank, int64_t named)
 {
-    const Attributes *attributes = &frame->attributes;
-    for (int64_t i = 0; i < attributes->count; i++) {
-        const Array *array = attributes->values[i];
-        if (attributes->types[i] != ARRAY || !is_text(attributes->names[i], "how") ||
-            array->dtype != S64 || (int64_t)array->size != named + 1)
-            continue;
-        const int64_t *how = array->data;
-        bool fits = how[0] >= 0 && how[0] <= rank;
-        for (int64_t k = 1; k <= named; k++)
-            fits = fits && how[k] >= 0 && how[k] < rank;
-        return fits ? how : NULL;
-    }
-    return NULL;
+    const int64_t *how = array_of(frame, "how", S64, (size_t)(named + 1));
+    bool fits = how && how[0] >= 0 && how[0] <= rank;
+    for (int64_t k = 1; k <= named; k++)
+        fits = fits && how[k] >= 0 && how[k] < rank;
+    return fits ? how : NULL;
 }
 
 static void
@@ -91,16 +83,9 @@ set_steps(Writes *writes, const Buffer *windows, int64_t counting)
 static int
 read_writes(const Frame *frame, Writes *writes, char *message)
 {
-    if (frame->operands.count != 3 || frame->results.count != 1)
-        return fail(message, "expected three operands and one result");
     const Buffer *all[4];
-    for (int i = 0; i < 4; i++) {
-        if ((i < 3 ? frame->operands.types[i] : frame->results.types[0]) != BUFFER)
-            return fail(message, "its operands and its result are not all arrays");
-        all[i] = i < 3 ? frame->operands.buffers[i] : frame->results.buffers[0];
-        if (!REACHES(all[i]->size, Buffer, dims))
-            return fail(message, "an operand or its result ends early");
-    }
+    if (read_update(frame, all, message))
+        return -1;
     const Buffer *array = all[0], *positions = all[1], *windows = all[2], *result = all[3];
     int64_t size = size_of(array->dtype), rank = array->rank;
     if (!size || windows->dtype != array->dtype || result->dtype != array->dtype ||
@@ -126,12 +111,7 @@ read_writes(const Frame *frame, Writes *writes, char *message)
         .names = how + 1, .size = size,
     };
     set_steps(writes, windows, how[0]);
-    if (result->data != array->data) {
-        int64_t bytes = size;
-        for (int64_t d = 0; d < rank; d++)
-            bytes *= array->dims[d];
-        memcpy(result->data, array->data, (size_t)bytes);
-    }
+    copy_array(result, array, size);
     return 0;
 }
 
