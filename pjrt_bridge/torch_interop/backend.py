@@ -32,8 +32,8 @@ from pjrt_bridge.torch_interop.shared.kinds import kind_shared_with
 
 _OVERLAPPING = FallbackReason(
     "",
-    "it writes into arguments that lie in the same memory, and AOTAutograd makes no one tensor of "
-    "them; clone() one of them before",
+    "it writes into arguments that overlap in memory, of which AOTAutograd makes no one tensor; "
+    "clone() one of them before",
     "refused",
 )
 
@@ -77,6 +77,8 @@ def pjrt(
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)
+    written = compat.WrittenArguments()
+    leave = partial(compiler.leave_to_pytorch, graph, example_inputs, _OVERLAPPING)
     try:
         with exceptions_of_backward() as raised:
             compiled = compat.run_aot_autograd(
@@ -91,6 +93,7 @@ def pjrt(
                 # A view may merge dimensions, of which then the first alone can be divided.
                 saves_views=chosen.mesh is None,
                 attending=attending(clients),
+                written=written,
             )
     except SystemError as error:
         # Dynamo divides a function where AOTAutograd cannot trace it, backward included.
@@ -98,11 +101,14 @@ def pjrt(
             raise
         raise raised[0] from error
     except compat.OverlappingArguments:
-        return compiler.leave_to_pytorch(graph, example_inputs, _OVERLAPPING)
+        return leave()
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
     compiled = compat.marked(compiled)
-    return compiled if holds_tensors else compiler.entrance(compiled, len(example_inputs))
+    if holds_tensors:
+        return compiled
+    compiled = compiler.entrance(compiled, len(example_inputs))
+    return compat.apart_or(leave, compiled, graph, written)
 
 
 def attending(clients: Iterable[Client]) -> tuple[str, ...]:

@@ -32,7 +32,11 @@ from pjrt_bridge.torch_interop.compat.aot.export import (
     without_own_warnings,
 )
 from pjrt_bridge.torch_interop.compat.aot.flex import flex_attention_operators, is_flex_attention
-from pjrt_bridge.torch_interop.compat.aot.overlapping import OverlappingArguments
+from pjrt_bridge.torch_interop.compat.aot.overlapping import (
+    OverlappingArguments,
+    WrittenArguments,
+    apart_or,
+)
 from pjrt_bridge.torch_interop.compat.aot.pure_functions import export_divided, export_plain
 from pjrt_bridge.torch_interop.compat.aot.tracing import errors_unlogged
 from pjrt_bridge.torch_interop.compat.capture.dynamo import (
@@ -147,8 +151,10 @@ __all__ = [
     "OpOverload",
     "OverlappingArguments",
     "Returned",
+    "WrittenArguments",
     "accelerator_decompositions",
     "added_mask",
+    "apart_or",
     "are_transforms_active",
     "bound_arguments",
     "boxed",

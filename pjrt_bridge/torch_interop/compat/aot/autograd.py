@@ -15,7 +15,11 @@ from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
 from pjrt_bridge.torch_interop.compat.aot.flex import flex_decompositions
-from pjrt_bridge.torch_interop.compat.aot.overlapping import guard_places, merged_arguments
+from pjrt_bridge.torch_interop.compat.aot.overlapping import (
+    WrittenArguments,
+    guard_places,
+    watched_arguments,
+)
 from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import CHOOSING
 from pjrt_bridge.torch_interop.compat.decomposed.accelerators import (
     accelerator_decompositions,
@@ -144,13 +148,15 @@ def run_aot_autograd(
     change: Callable[[fx.GraphModule], None] = lambda _: None,
     saves_views: bool = True,
     attending: Collection[str] = CHOOSING,
+    written: WrittenArguments | None = None,
 ) -> Callable[..., Any]:
     """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
 
     `keep` names operators that must not be decomposed, and `refused` uses of others; `change` is
     given each joint graph before it is divided into forward and backward. Unless forward
     `saves_views` for backward, it saves what they are views of. On the devices `attending`
-    attention in half precision is traced as one operator.
+    attention in half precision is traced as one operator. `written` takes what AOTAutograd knows of
+    the arguments that the graph writes into.
 
     Raises:
         OverlappingArguments: the graph writes into arguments in one memory, of which AOTAutograd
@@ -159,13 +165,14 @@ def run_aot_autograd(
     replace_fused_steps(graph.graph)
     graph.recompile()
     # The cache of AOTAutograd does not know which backend an entry belongs to.
+    written = written or WrittenArguments()
     limited_by = refused if has_numbers(graph.graph) else None
     with (
         functorch_config.patch(enable_autograd_cache=False),
         portable_kernels(inputs, attending),
         checks_kept(),
         numbers_in_expressions(),
-        merged_arguments() as merged,
+        watched_arguments(written),
     ):
         compiled = aot_autograd(
             fw_compiler=forward,
@@ -175,7 +182,7 @@ def run_aot_autograd(
             partition_fn=partial(_partition, change, saves_views),
             keep_inference_input_mutations=True,
         )(graph, inputs)
-    guard_places(graph, merged)
+    guard_places(graph, written)
     return compiled
 
 

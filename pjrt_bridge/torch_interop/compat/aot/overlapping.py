@@ -2,19 +2,21 @@
 
 AOTAutograd puts one tensor in their place, the base that they are views of, and makes the views
 anew. What it traced holds for one base and one place of each view in it: Dynamo guards neither
-(torch 2.13), so they are guarded here.
+(torch 2.13), so they are guarded here. What it traced of arguments that lay apart holds for such
+alone, and is not guarded either: calls of a graph that writes into arguments look where they lie.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
+from torch._C._dynamo.guards import compute_overlapping_tensors
 from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.source import AttrSource, TensorProperty, TensorPropertySource
 from torch._functorch._aot_autograd import runtime_wrappers
@@ -28,21 +30,28 @@ class OverlappingArguments(Exception):
 
 
 @dataclass
-class MergedArguments:
-    """Arguments that AOTAutograd makes views of one tensor.
+class WrittenArguments:
+    """What AOTAutograd knows of the arguments that a graph writes into.
 
     Attributes:
         count: of all arguments that AOTAutograd sees; it leaves out those that are given twice.
-        positions: of those that are merged.
+        positions: of those that the graph writes into.
+        merged: positions of those that are made views of one tensor.
+        is_trained: whether the graph's gradients are computed.
     """
 
     count: int = 0
     positions: list[int] = field(default_factory=list)
+    merged: list[int] = field(default_factory=list)
+    is_trained: bool = False
 
 
 @contextmanager
-def merged_arguments() -> Iterator[MergedArguments]:
-    """While AOTAutograd traces a graph: which arguments it makes views of one tensor.
+def watched_arguments(found: WrittenArguments) -> Iterator[None]:
+    """While AOTAutograd traces a graph: which arguments are written into, and which are merged.
+
+    Args:
+        found: takes it.
 
     Raises:
         OverlappingArguments: it does not do that for several element types, nor where autograd
@@ -50,20 +59,21 @@ def merged_arguments() -> Iterator[MergedArguments]:
             tensors that `set_` or `detach` gives, it does it, but for the size of a storage that
             it does not know, without versions, and with views that it cannot make anew.
     """
-    found = MergedArguments()
     wrappers: Any = runtime_wrappers
     merge = wrappers.merge_view_inputs
 
-    def watched(config: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> Any:
+    def watched(config: Any, inputs: list[Any], names: Any, infos: list[Any], **kwargs: Any) -> Any:
         try:
-            answer = merge(config, inputs, *args, **kwargs)
+            answer = merge(config, inputs, names, infos, **kwargs)
         except Exception as error:
             raise OverlappingArguments(str(error)) from error
         found.count = len(inputs)
-        found.positions = [
+        found.is_trained = not kwargs["is_inference"]
+        found.positions = [at for at, info in enumerate(infos) if info.mutates_data]
+        found.merged = [
             at for at, place in enumerate(answer[2] or ()) if not isinstance(place, int)
         ]
-        merged = [inputs[at] for at in found.positions]
+        merged = [inputs[at] for at in found.merged]
         known = {storage_identity(item) for item in merged if item._base is not None}
         if any(storage_identity(item) not in known for item in merged):
             raise OverlappingArguments("autograd knows none of them as a view")
@@ -71,24 +81,24 @@ def merged_arguments() -> Iterator[MergedArguments]:
 
     wrappers.merge_view_inputs = watched
     try:
-        yield found
+        yield
     finally:
         wrappers.merge_view_inputs = merge
 
 
-def guard_places(graph: fx.GraphModule, merged: MergedArguments) -> None:
+def guard_places(graph: fx.GraphModule, written: WrittenArguments) -> None:
     """Have a graph compiled again where arguments lie otherwise in the tensor that they are of.
 
     Args:
         graph: from Dynamo, while it is compiled.
-        merged: as `merged_arguments` gives them.
+        written: as `watched_arguments` finds them.
     """
     context = TracingContext.try_get()
-    if context is None or not merged.positions:
+    if context is None or not written.merged:
         return
     guards = context.guards_context.dynamo_guards
     bases: dict[int | None, Source] = {}
-    for node in _merged(graph, merged):
+    for node in _merged(graph, written):
         example, source = node.meta["example_value"], node.meta["grapharg"].source
         base = AttrSource(source, "_base")
         for place in _of_place(source, example):
@@ -105,7 +115,83 @@ def guard_places(graph: fx.GraphModule, merged: MergedArguments) -> None:
             context.guards_context.aotautograd_guards.append(DuplicateInputs(first, base))
 
 
-def _merged(graph: fx.GraphModule, merged: MergedArguments) -> list[fx.Node]:
+def apart_or(
+    otherwise: Callable[[], Callable[..., Any]],
+    compiled: Callable[..., Any],
+    graph: fx.GraphModule,
+    written: WrittenArguments,
+) -> Callable[..., Any]:
+    """A compiled graph for arguments that lie apart where it was compiled for such.
+
+    Args:
+        otherwise: gives what is called where others overlap with what the graph writes into, or
+            share its version and gradients are computed.
+        compiled: the graph, compiled.
+        graph: from Dynamo, of which each argument is one of `compiled`.
+        written: as `watched_arguments` finds them.
+    """
+    if not written.positions:
+        return compiled
+    inputs = graph.graph.find_nodes(op="placeholder")
+    tensors = [
+        at
+        for at, node in enumerate(inputs)
+        if isinstance(node.meta.get("example_value"), torch.Tensor)
+    ]
+    known = written.count == len(inputs)
+    changed = set(written.positions if known else tensors)
+    together = set(written.merged if known else ())
+    static = {at for at in tensors if _is_static(inputs[at])}
+    pairs = [
+        (at, other)
+        for at in sorted(changed)
+        for other in tensors
+        if other != at
+        and not (other in changed and other < at)
+        # Parameters and buffers of modules are taken to lie apart, as AOTAutograd does.
+        and not {at, other} <= static
+        and not {at, other} <= together
+    ]
+    if not pairs:
+        return compiled
+    compared = sorted({at for pair in pairs for at in pair})
+    chosen: list[Callable[..., Any]] = []
+
+    def call(*args: Any) -> Any:
+        storages = [storage_identity(args[at]) for at in compared]
+        if len(set(storages)) == len(storages) or not _meet(args, pairs, written.is_trained):
+            return compiled(*args)
+        if not chosen:
+            chosen.append(otherwise())
+        return chosen[0](*args)
+
+    return call
+
+
+def _meet(args: Sequence[Any], pairs: Iterable[tuple[int, int]], is_trained: bool) -> bool:
+    """Whether writing into an argument of a pair changes the other one, or its version."""
+    for at, other in pairs:
+        one, two = args[at], args[other]
+        storage = storage_identity(one)
+        if storage is None or storage != storage_identity(two):
+            continue
+        if compute_overlapping_tensors([one, two], symbolic=False):
+            return True
+        # Autograd refuses a saved argument whose version has changed, and AOTAutograd writes into
+        # arguments after it has saved others.
+        if is_trained and (one if one._base is None else one._base) is (
+            two if two._base is None else two._base
+        ):
+            return True
+    return False
+
+
+def _is_static(node: fx.Node) -> bool:
+    """Whether an input of Dynamo's graph is a parameter, a buffer or marked as static."""
+    return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
+
+
+def _merged(graph: fx.GraphModule, written: WrittenArguments) -> list[fx.Node]:
     """The inputs of Dynamo's graph that are merged; at least these, if it is not known which."""
     inputs = graph.graph.find_nodes(op="placeholder")
     tensors = [
@@ -113,8 +199,8 @@ def _merged(graph: fx.GraphModule, merged: MergedArguments) -> list[fx.Node]:
         for node in inputs
         if isinstance(node.meta.get("example_value"), torch.Tensor) and "grapharg" in node.meta
     ]
-    if merged.count == len(inputs):
-        return [inputs[at] for at in merged.positions if inputs[at] in tensors]
+    if written.count == len(inputs):
+        return [inputs[at] for at in written.merged if inputs[at] in tensors]
     storages = Counter(storage_identity(node.meta["example_value"]) for node in tensors)
     return [node for node in tensors if storages[storage_identity(node.meta["example_value"])] > 1]
 
