@@ -144,6 +144,10 @@ _OF_OTHER = (
 )
 
 
+_CONDITIONS = {"flag": "{1}", "n": "{1} > 2", "k": "{1} > 1"}
+"""Of numbers that differ from call to call: where an argument lies in another's memory."""
+
+
 def _one(
     draft: Draft, number: int, shape: tuple[Operand, ...], dtype: torch.dtype, training: bool
 ) -> None:
@@ -164,6 +168,7 @@ def _one(
     others = [item for item in draft.parameters if item.startswith("x")]
     statements: list[Statement] = []
     second: Operand = shape
+    operands: tuple[Operand, ...]
     if way in ("conjugated", "negated") and dtype not in COMPLEX:
         way = "strided"
     if way == "conjugated":
@@ -172,8 +177,13 @@ def _one(
         text, operands = "{0}.conj().imag", (made,)
     elif way == "of_other" and others:
         other = Name(rng.choice(others))
-        text = rng.choice(_OF_OTHER)
-        operands, grad = (other,), ""
+        text, grad = rng.choice(_OF_OTHER), ""
+        operands = (other,)
+        conditions = [item for item in _CONDITIONS if item in draft.columns]
+        if conditions and rng.random() < 0.5:
+            way, chosen = "at_times", rng.choice(conditions)
+            text = f"({text} if {_CONDITIONS[chosen]} else {text}.clone())"
+            operands = (other, Name(chosen))
     elif way == "non_leaf" and differentiable:
         leaf = Statement("{0}.requires_grad_()", (made,), base)
         statements.append(leaf)
