@@ -1,13 +1,22 @@
 /* See team.h. */
 
+#define _GNU_SOURCE
+
 #include "team.h"
 #include "wait.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 enum { MOST = 256 };
+
+typedef struct {
+    pid_t thread;    /* 0 until it runs; written under the lock. */
+    atomic_int core; /* Where it was last. */
+} Helper;
 
 static struct {
     pthread_mutex_t lock;
@@ -15,16 +24,18 @@ static struct {
     Offer *first;
     atomic_llong open; /* Of all offers; written under the lock. */
     int64_t helpers, asleep;
+    Helper each[MOST];
 } team = {.lock = PTHREAD_MUTEX_INITIALIZER, .offered = PTHREAD_COND_INITIALIZER};
 
 /* Wait for an offer, with the lock: awake first, and then asleep. */
 static void
-look_out(void)
+look_out(Helper *self)
 {
     pthread_mutex_unlock(&team.lock);
     int64_t end = spin_end();
-    while (!atomic_load(&team.open) && spin(end))
-        ;
+    do
+        atomic_store(&self->core, sched_getcpu());
+    while (!atomic_load(&team.open) && spin(end));
     pthread_mutex_lock(&team.lock);
     while (!atomic_load(&team.open)) {
         team.asleep++;
@@ -34,25 +45,27 @@ look_out(void)
 }
 
 static void *
-help(void *unused)
+help(void *data)
 {
-    (void)unused;
+    Helper *self = data;
     pthread_mutex_lock(&team.lock);
+    self->thread = gettid();
     for (;;) {
         Offer *offer = team.first;
         while (offer && !offer->open)
             offer = offer->next;
         if (!offer) {
-            look_out();
+            look_out(self);
             continue;
         }
         offer->open--;
         atomic_fetch_sub(&team.open, 1);
         /* The offer may be withdrawn meanwhile. */
         void (*task)(void *) = offer->task;
-        void *data = offer->data;
+        void *work = offer->data;
         pthread_mutex_unlock(&team.lock);
-        task(data);
+        atomic_store(&self->core, sched_getcpu());
+        task(work);
         pthread_mutex_lock(&team.lock);
     }
     return NULL;
@@ -69,11 +82,33 @@ grow(int64_t count)
     /* Signals are for threads that know of Python. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (pthread_t thread; team.helpers < count && team.helpers < MOST; team.helpers++) {
-        if (pthread_create(&thread, NULL, help, NULL))
+        if (pthread_create(&thread, NULL, help, &team.each[team.helpers]))
             break;
         pthread_detach(thread);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Have no helper where this thread runs, with the lock.
+ *
+ * A thread wakes where it slept, or where it is woken, although another core has nothing to do, and
+ * stays there for milliseconds: both would take turns on one core, each as long as it lasts.
+ */
+static void
+make_room(void)
+{
+    int core = sched_getcpu();
+    for (int64_t i = 0; core >= 0 && i < team.helpers; i++) {
+        Helper *helper = &team.each[i];
+        if (!helper->thread || atomic_load(&helper->core) != core)
+            continue;
+        cpu_set_t cores;
+        if (sched_getaffinity(0, sizeof cores, &cores))
+            return;
+        CPU_CLR(core, &cores);
+        if (CPU_COUNT(&cores))
+            sched_setaffinity(helper->thread, sizeof cores, &cores);
+    }
 }
 
 void
@@ -81,6 +116,7 @@ offer(Offer *offer)
 {
     pthread_mutex_lock(&team.lock);
     grow(offer->open);
+    make_room();
     offer->next = team.first;
     team.first = offer;
     atomic_fetch_add(&team.open, offer->open);

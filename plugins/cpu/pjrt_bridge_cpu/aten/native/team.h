@@ -2,8 +2,8 @@
  *
  * XLA's own threads sleep between loops, and one that sleeps takes 20 to 50 us to wake: as long as
  * many calls of a model take. A helper without work gives its core to whoever wants it, and sleeps
- * when none came for as long as `wait.h` says. Helpers are made when they are first needed, and end
- * with the process.
+ * when none came for as long as `wait.h` says. None stays on the core of a thread that offers work.
+ * Helpers are made when they are first needed, and end with the process.
  */
 
 #ifndef PJRT_BRIDGE_CPU_TEAM_H
