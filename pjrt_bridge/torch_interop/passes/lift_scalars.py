@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import fx
@@ -71,25 +71,38 @@ class NumberUse:
     Attributes:
         dtype: of the 0-d tensor.
         overload: the operator that takes it; None where a tensor is filled.
+        role: what the number is to the operator. An operand wraps where it is out of the range of
+            an integer type, so does a divisor, which must not be zero then; a parameter does not.
     """
 
     dtype: torch.dtype
     overload: str | None
+    role: Literal["operand", "divisor", "parameter"] = "operand"
 
     def read(self, value: complex) -> torch.Tensor:
         """The 0-d tensor.
 
         Raises:
-            RuntimeError: a tensor is to be filled with what is out of its type's range.
+            RuntimeError: a tensor is to be filled with what is out of its type's range, or an
+                integer is to be divided by what is zero in its type.
+            ValueError: an integer that does not fit 64 bits.
         """
-        filled = self.overload is None
-        return torch.tensor(value, dtype=self.dtype) if filled else tensor_of(value, self.dtype)
+        if self.overload is None or self.role == "parameter":
+            return torch.tensor(value, dtype=self.dtype)
+        read = tensor_of(value, self.dtype)
+        if self.role == "divisor" and not read:
+            raise RuntimeError(
+                f"ZeroDivisionError: an integer is divided by {value}, which is 0 as {self.dtype}"
+            )
+        return read
 
 
 def tensor_of(value: complex, dtype: torch.dtype) -> torch.Tensor:
     """A number as a 0-d tensor, as operators take one: what is out of an integer's range wraps."""
-    wraps = not dtype.is_floating_point and isinstance(value, int)
-    return torch.tensor(value).to(dtype) if wraps else torch.tensor(value, dtype=dtype)
+    if not isinstance(value, int) or dtype.is_floating_point or dtype.is_complex:
+        return torch.tensor(value, dtype=dtype)
+    # PyTorch reads a number beyond those of int64 as one of uint64.
+    return torch.tensor(value - 2**64 if 2**63 <= value < 2**64 else value).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -235,7 +248,7 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
         if name.endswith("randint_like.low_dtype") and not _has_room(node):
             return None
         is_float = isinstance(compat.promise(number), torch.SymFloat)
-        return NumberUse(torch.float64 if is_float else torch.int64, name)
+        return NumberUse(torch.float64 if is_float else torch.int64, name, "parameter")
     overload = _ARITHMETIC.get(name) or _COMPARISONS.get(name) or _WHOLE.get(name)
     if overload is None or len(node.args) != 2 or number not in node.args:
         return None
@@ -250,7 +263,8 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
         return None
     if dtype in _ROUNDED and name.startswith("aten.pow"):
         return None
-    if name.startswith(_DIVIDING) and not dtype.is_floating_point:
+    divides_integers = name.startswith(_DIVIDING) and not dtype.is_floating_point
+    if divides_integers:
         divisor = compat.promise(number)
         if node.args[0] is number or not compat.is_always(divisor != 0):
             return None
@@ -259,7 +273,7 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
             # With a 0-d tensor of float32, its result would be one.
             return None
         dtype = torch.float32
-    return NumberUse(dtype, overload)
+    return NumberUse(dtype, overload, "divisor" if divides_integers else "operand")
 
 
 def _has_room(node: fx.Node) -> bool:

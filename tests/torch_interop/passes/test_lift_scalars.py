@@ -81,13 +81,26 @@ def test_numbers_out_of_range_wrap_in_operators_and_fill_no_tensor() -> None:
         return torch.full((2,), n, dtype=torch.uint8)
 
     on_device, filled_on_device = compiled(function), compiled(filled)
-    for value in (2, 3, 300, -1, 2**40):
-        for x in (torch.arange(3, dtype=torch.int8), torch.arange(3, dtype=torch.uint8)):
+    for value in (2, 3, 300, -1, 2**40, 2**63, 0x9E3779B97F4A7C15, 2**64 - 1):
+        for dtype in (torch.int8, torch.uint8, torch.int64, torch.float32):
+            x = torch.arange(3, dtype=dtype)
             assert_same(on_device(x, value), function(x, value))
     for value in (2, 3, 4):
         assert torch.equal(filled_on_device(value), filled(value))
     with pytest.raises(RuntimeError, match="without overflow"):
         filled_on_device(300)
+
+
+@pytest.mark.parametrize("divide", [torch.floor_divide, torch.remainder, torch.fmod])
+def test_a_number_that_wraps_to_zero_divides_no_integers(divide: Callable[..., Any]) -> None:
+    on_device = compiled(divide)
+    x = torch.arange(3, dtype=torch.uint8)
+    for zero in (256, 512):
+        for value in (2, 3, zero + 1, zero + 3):
+            assert torch.equal(on_device(x, value), divide(x, value))
+        for function in (divide, on_device):
+            with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                function(x, zero)
 
 
 def test_filled_tensors_have_memory_of_their_own() -> None:

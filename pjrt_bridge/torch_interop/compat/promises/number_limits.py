@@ -39,6 +39,9 @@ _INTEGERS = (
     *(torch.uint8, torch.uint16, torch.uint32),
 )
 
+_DIVISIONS = tuple(f"aten::{name}" for name in ("div", "floor_divide", "fmod", "remainder"))
+"""Operators of two tensors that may refuse a number for its value, which is zero for integers."""
+
 
 def with_number_limits(
     table: Mapping[OpOverload, Callable[..., Any]], refused: _Refuses
@@ -81,12 +84,9 @@ def _overload(name: str) -> OpOverload:
 
 
 def _positions_in(schema: Any) -> dict[str, int]:
-    """Of the arguments that are numbers, by name."""
-    return {
-        item.name: at
-        for at, item in enumerate(schema.arguments)
-        if str(item.type) in ("number", "Optional[number]")
-    }
+    """Of the arguments that are numbers or, in divisions, may be one in a tensor's place."""
+    kinds = ("number", "Optional[number]", *(("Tensor",) if schema.name in _DIVISIONS else ()))
+    return {item.name: at for at, item in enumerate(schema.arguments) if str(item.type) in kinds}
 
 
 @cache
