@@ -9,6 +9,7 @@ from benchmarks.cases import (
     blocks,
     dispatch,
     kernels,
+    kinds,
     memory,
     models,
     start,
@@ -23,6 +24,7 @@ FAMILIES: Mapping[str, Sequence[Case]] = {
     "blocks": blocks.CASES,
     "models": models.CASES,
     "training": training.CASES,
+    "kinds": kinds.CASES,
     "tensorflow": tensorflow.CASES,
     "start": start.CASES,
     "memory": memory.CASES,
@@ -37,7 +39,7 @@ SUITE = Suite(
 )
 """Families that compute enough to be compared with eager PyTorch, and what is asked of them."""
 
-SUITES = (SUITE, *world.SUITES)
+SUITES = (SUITE, kinds.SUITE, *world.SUITES)
 """All that is asked of several cases together."""
 
 WORLD = tuple(world.FAMILIES)

@@ -26,6 +26,7 @@ from pjrt_bridge.torch_interop.passes.causal_masks import recognize_causal_masks
 from pjrt_bridge.torch_interop.passes.composites import collect_composites, remove_marks
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
 from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
+from pjrt_bridge.torch_interop.passes.equal_bags import sum_equal_bags
 from pjrt_bridge.torch_interop.passes.fills import fill_by_sizes
 from pjrt_bridge.torch_interop.passes.flex_attention import decompose_flex_attention
 from pjrt_bridge.torch_interop.passes.functionalize_rng import (
@@ -151,6 +152,10 @@ def _recognize_causal_masks(module: fx.GraphModule, context: PassContext) -> Non
     recognize_causal_masks(module.graph)
 
 
+def _sum_equal_bags(module: fx.GraphModule, context: PassContext) -> None:
+    sum_equal_bags(module.graph)
+
+
 def _lift_keys(module: fx.GraphModule, context: PassContext) -> Step | None:
     count = lift_keys(module.graph)
     if not count:
@@ -238,6 +243,7 @@ PASSES = (
     Pass(_resolve_aliases, "unsized", exports=False),
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
     Pass(_recognize_causal_masks, "sized", exports=False),
+    Pass(_sum_equal_bags, "sized", exports=True),
     Pass(_decompose_flex_attention, "sized", exports=True),
     Pass(_address_whole_storages, "sized", exports=True),
     Pass(_check_data, "sized", exports=True),

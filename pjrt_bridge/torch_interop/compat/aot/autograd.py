@@ -69,8 +69,10 @@ KEPT = (
     "aten.addcmul.default",
     # Takes a weight without dimensions for a number, which the operator does not round.
     "aten.lerp.Tensor",
+    # Reads each element at a position of its own, where the operator moves two parts as they are.
+    "aten.roll.default",
 )
-"""Operators with lowerings of their own, because torch's decompositions are wrong."""
+"""Operators with lowerings of their own, because torch's decompositions are wrong, or slow."""
 
 
 @cache

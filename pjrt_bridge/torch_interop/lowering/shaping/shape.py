@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, memory_order
-from pjrt_bridge.torch_interop.lowering.context import INT64, Context, normalize_dim
+from pjrt_bridge.torch_interop.lowering.context import Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 
@@ -151,39 +151,6 @@ def stack(c: Context, tensors: Sequence[Value], dim: int = 0) -> Value:
 def flip(c: Context, x: Value, dims: Sequence[int]) -> Value:
     """The order of elements reversed along each of `dims`."""
     return c.b.reverse(x, tuple(normalize_dim(d, x.rank) for d in dims)) if dims and x.rank else x
-
-
-@lowering("aten.roll.default", values=("shifts",))
-def roll(
-    c: Context, x: Value, shifts: int | Sequence[int | Value], dims: Sequence[int] = ()
-) -> Value:
-    """Elements moved on by `shifts` along `dims`, around the end; without dims, row-major."""
-    amounts = [shifts] if isinstance(shifts, int) else list(shifts)
-    if not dims:
-        flat = c.reshape(x, (x.size,))
-        return c.reshape(_roll(c, flat, amounts[0], 0), x.shape)
-    for amount, dim in zip(amounts, [dims] if isinstance(dims, int) else dims, strict=True):
-        x = _roll(c, x, amount, normalize_dim(dim, x.rank))
-    return x
-
-
-def _roll(c: Context, x: Value, amount: int | Value, dim: int) -> Value:
-    size = x.shape[dim]
-    if isinstance(amount, Value):
-        return _roll_by(c, x, amount, dim) if x.size else x
-    cut = -amount % size if size else 0
-    if cut == 0:
-        return x
-    return c.b.concatenate([part(c, x, dim, cut, size), part(c, x, dim, 0, cut)], dim)
-
-
-def _roll_by(c: Context, x: Value, amount: Value, dim: int) -> Value:
-    """What `_roll` gives: a part of two copies, one behind the other."""
-    b, size = c.b, c.full((), x.shape[dim], INT64)
-    # The remainder has the sign of what is divided.
-    moved = b.remainder(b.add(b.remainder(b.negate(amount), size), size), size)
-    starts = [moved if d == dim else c.full((), 0, INT64) for d in range(x.rank)]
-    return b.dynamic_slice(b.concatenate([x, x], dim), starts, x.shape)
 
 
 def part(c: Context, x: Value, dim: int, start: int, stop: int, step: int = 1) -> Value:

@@ -6,6 +6,7 @@ forms give a new value with one part replaced.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
@@ -171,6 +172,43 @@ def unfold(c: Context, x: Value, dimension: int, size: int, step: int) -> Value:
     windows = take(c, x, positions, at)
     order = [d for d in range(windows.rank) if d != at + 1]
     return transpose_to(c, windows, [*order, at + 1])
+
+
+@lowering("aten.roll.default", values=("shifts",))
+def roll(
+    c: Context, x: Value, shifts: int | Sequence[int | Value], dims: Sequence[int] = ()
+) -> Value:
+    """Elements moved on by `shifts` along `dims`, around the end; without dims, row-major."""
+    amounts = [shifts] if isinstance(shifts, int) else list(shifts)
+    if not dims:
+        flat = c.reshape(x, (x.size,))
+        return c.reshape(_roll(c, flat, amounts[0], 0), x.shape)
+    for amount, dim in zip(amounts, [dims] if isinstance(dims, int) else dims, strict=True):
+        x = _roll(c, x, amount, normalize_dim(dim, x.rank))
+    return x
+
+
+def _roll(c: Context, x: Value, amount: int | Value, dim: int) -> Value:
+    size = x.shape[dim]
+    if isinstance(amount, Value):
+        return _roll_by(c, x, amount, dim) if x.size else x
+    cut = -amount % size if size else 0
+    if cut == 0:
+        return x
+    if math.prod(x.shape[dim + 1 :]) > 1:
+        # One loop reads whole slices, along several dimensions too; parts are copied for each.
+        places = c.b.add(c.b.iota((size,), 0, INT64), c.full((size,), cut, INT64))
+        return take(c, x, c.b.remainder(places, c.full((size,), size, INT64)), dim)
+    return c.b.concatenate([part(c, x, dim, cut, size), part(c, x, dim, 0, cut)], dim)
+
+
+def _roll_by(c: Context, x: Value, amount: Value, dim: int) -> Value:
+    """What `_roll` gives: a part of two copies, one behind the other."""
+    b, size = c.b, c.full((), x.shape[dim], INT64)
+    # The remainder has the sign of what is divided.
+    moved = b.remainder(b.add(b.remainder(b.negate(amount), size), size), size)
+    starts = [moved if d == dim else c.full((), 0, INT64) for d in range(x.rank)]
+    return b.dynamic_slice(b.concatenate([x, x], dim), starts, x.shape)
 
 
 def take(c: Context, x: Value, positions: Value, dim: int) -> Value:
