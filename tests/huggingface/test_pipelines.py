@@ -12,16 +12,24 @@ from PIL import Image
 from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
     ViTConfig,
     ViTForImageClassification,
     ViTImageProcessorPil,
+    Wav2Vec2Config,
+    Wav2Vec2FeatureExtractor,
+    Wav2Vec2ForCTC,
     pipeline,
 )
 
 from tests.huggingface.helpers import WORDS, bert, gpt2, on_host, tokenizer
 
-pytestmark = pytest.mark.usefixtures("fresh")
+pytestmark = [
+    pytest.mark.usefixtures("fresh"),
+    # Dynamo's, about a function of transformers that asks for torch.distributed.
+    pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`"),
+]
 
 
 def vit() -> ViTForImageClassification:
@@ -38,6 +46,30 @@ def vit() -> ViTForImageClassification:
     return ViTForImageClassification(config).eval()
 
 
+def wav2vec2() -> Wav2Vec2ForCTC:
+    torch.manual_seed(0)
+    config = Wav2Vec2Config(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=64,
+        conv_dim=(16, 16),
+        conv_kernel=(10, 3),
+        conv_stride=(5, 2),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=2,
+    )
+    return Wav2Vec2ForCTC(config).eval()
+
+
+def sounds() -> list[np.ndarray[Any, Any]]:
+    """Of several lengths."""
+    random = np.random.default_rng(0)
+    return [random.normal(size=length).astype(np.float32) for length in (400, 733, 1200, 901)]
+
+
 def image() -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype=np.uint8))
 
@@ -51,6 +83,10 @@ def images() -> dict[str, Any]:
     return {"image_processor": ViTImageProcessorPil(size={"height": 32, "width": 32})}
 
 
+def speech() -> dict[str, Any]:
+    return {**text(), "feature_extractor": Wav2Vec2FeatureExtractor(return_attention_mask=True)}
+
+
 TASKS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], Any, dict[str, Any]]] = {
     "fill-mask": (lambda: bert(BertForMaskedLM), text, "the cat [MASK] on the mat", {}),
     "text-classification": (
@@ -59,6 +95,13 @@ TASKS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], Any, dic
         ["the cat sat", "a dog ran home"],
         {"batch_size": 2},
     ),
+    "token-classification": (
+        lambda: bert(BertForTokenClassification, num_labels=3),
+        text,
+        ["the cat sat", "a dog ran home and sat on the mat"],
+        {"aggregation_strategy": "simple"},
+    ),
+    "automatic-speech-recognition": (wav2vec2, speech, sounds(), {}),
     "feature-extraction": (lambda: bert(BertModel), text, "the cat sat", {}),
     "text-generation": (
         lambda: gpt2(len(WORDS)),
