@@ -26,7 +26,7 @@ from benchmarks.journal import Journal
 from benchmarks.machine import machine
 from benchmarks.processes import Missing
 from benchmarks.results import Report
-from benchmarks.turns import Settings, Turns
+from benchmarks.turns import Settings, Turns, try_kernels
 
 app = typer.Typer(add_completion=False)
 
@@ -86,7 +86,13 @@ def _fits(word: str, family: str, case: Case) -> bool:
 
 
 def measure(
-    chosen: Chosen, settings: Settings, console: Console, minutes: float, journal: Journal
+    chosen: Chosen,
+    settings: Settings,
+    console: Console,
+    minutes: float,
+    journal: Journal,
+    *,
+    tries_first: bool = False,
 ) -> Report:
     """Measure what was chosen, and show how far it is.
 
@@ -96,6 +102,8 @@ def measure(
         console: to show it on.
         minutes: after these no further model of the world's suite is begun.
         journal: of cases that are not measured again.
+        tries_first: try and measure the kernels that the CPU plugin's package calls before the
+            first case. Else it does so beside the cases, on a processor that it does not know.
     """
     started = time.monotonic()
     results, found, failures = [], [], {}
@@ -106,6 +114,9 @@ def measure(
         Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress,
     ):
         task = progress.add_task("", total=len(chosen.cases) + len(chosen.figures))
+        if tries_first and chosen.cases:
+            progress.update(task, description="the CPU plugin's kernels are tried")
+            try_kernels(Path(disk))
         for family, case in chosen.cases:
             progress.update(task, description=f"{family}: {case.name}")
             progress.advance(task)
@@ -238,7 +249,7 @@ def main(
             kept = Journal(journal)
         except ValueError as error:
             raise typer.BadParameter(f"--journal: {error}") from error
-        report = measure(chosen, settings, console, minutes, kept)
+        report = measure(chosen, settings, console, minutes, kept, tries_first=not quick)
     console.print(", ".join(f"{name} {value}" for name, value in report.machine.items()))
     table.show(console, report)
     console.print(f"{report.seconds / 60:.1f} minutes")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -49,6 +51,30 @@ class Settings:
     budget: float = 6.0
     interpreters: Mapping[str, str] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
+
+
+_TRIAL = """
+from pjrt_bridge import registry
+from pjrt_bridge_cpu.aten import findings
+findings.main([str(registry.load("cpu").library)])
+"""
+
+
+def try_kernels(disk: Path) -> None:
+    """Try and measure the kernels that the CPU plugin's package calls, for processes of a disk.
+
+    Else the first of them does so in the background, on a processor that the package does not know.
+    """
+    subprocess.run(
+        [sys.executable, "-c", _TRIAL],
+        env={**os.environ, **_kept_on(disk)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+
+
+def _kept_on(disk: Path) -> dict[str, str]:
+    return {"PJRT_BRIDGE_CACHE": str(disk / "pjrt_bridge")}
 
 
 class Turns:
@@ -171,7 +197,7 @@ class Turns:
             {
                 **competitor(name).environment,
                 "HF_HUB_OFFLINE": "1",
-                "PJRT_BRIDGE_CACHE": str(disk / "pjrt_bridge"),
+                **_kept_on(disk),
                 "TORCHINDUCTOR_CACHE_DIR": str(disk / "inductor"),
                 "JAX_PLATFORMS": "cpu",
                 "PJRT_DEVICE": "CPU",
