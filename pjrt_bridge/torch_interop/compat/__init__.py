@@ -54,6 +54,7 @@ from pjrt_bridge.torch_interop.compat.capture.dynamo import (
     skipped_functions,
     trace_recurrent_layers,
 )
+from pjrt_bridge.torch_interop.compat.capture.fake_arguments import has_fake_arguments
 from pjrt_bridge.torch_interop.compat.capture.guards import guard_answer
 from pjrt_bridge.torch_interop.compat.capture.offsets import guard_offsets
 from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import (
@@ -190,6 +191,7 @@ __all__ = [
     "graphs_made",
     "guard_answer",
     "guard_offsets",
+    "has_fake_arguments",
     "has_host_kernel",
     "hint",
     "hint_of_float",
