@@ -124,6 +124,7 @@ _RULES: dict[str, _Rule] = {
     "aten.embedding.default": _rows,
     "aten._embedding_bag.default": _bags,
     "aten._embedding_bag_forward_only.default": _bags,
+    f"{compat.OWN_NAMESPACE}._embedding_bag.default": _rows,
     "aten.searchsorted.Tensor": _sorter,
     "aten.lu_unpack.default": _pivots,
     "aten.linalg_lu_solve.default": _pivots,

@@ -4,16 +4,18 @@ Such offsets come of indices that lie in a matrix, a bag in each row. Without of
 to find its bag, and sums need no positions.
 
 Before: `%o = arange(0, 12, 3); %bags = _embedding_bag(%table, %indices, %o); %bags[0]`. After:
-`sum(view(index_select(%table, 0, %indices), [4, 3, -1]), [1])` in the place of `%bags[0]`.
+`pjrt_bridge::_embedding_bag(%table, %indices, 3, False)` in the place of `%bags[0]`. In PyTorch it
+is the operator that it stands for, which has words of its own for wrong indices.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from pjrt_bridge.torch_interop import compat
 
@@ -30,23 +32,32 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def sum_equal_bags(graph: fx.Graph) -> None:
+def sum_equal_bags(graph: fx.Graph, keeps: Callable[[str], bool]) -> None:
     """Sum rows of the table in groups where each bag has as many, in place.
 
     What a gradient needs to know of the bags is computed as before.
 
     Args:
         graph: a functional graph of known sizes.
+        keeps: says of an operator's name that it stays as it is.
     """
     for node in list(graph.nodes):
-        if compat.operator_name(node.target) not in _BAGS:
+        name = compat.operator_name(node.target)
+        if name not in _BAGS or keeps(name):
             continue
         result = next((user for user in node.users if _is_first(user)), None)
         length = _length(node)
         if result is None or not length:
             continue
+        table, indices, _, *others = node.args
+        mean = bool(others[1:2]) and others[1] == _MEAN
         with graph.inserting_before(result):
-            result.replace_all_uses_with(_summed(graph, node, length))
+            summed = graph.call_function(
+                compat.operator(f"{compat.OWN_NAMESPACE}.{_NAME}.default"),
+                (table, indices, length, mean),
+            )
+        summed.meta = dict(result.meta)
+        result.replace_all_uses_with(summed)
         graph.erase_node(result)
         if not node.users:
             graph.erase_node(node)
@@ -77,21 +88,19 @@ def _length(node: fx.Node) -> int:
     return step if start == 0 and end == count > 0 and step > 0 and count % step == 0 else 0
 
 
-def _summed(graph: fx.Graph, node: fx.Node, length: int) -> fx.Node:
-    """The result for bags of one length."""
-    aten = torch.ops.aten
-    table, indices, _, *others = node.args
-    mean = bool(others[1:2]) and others[1] == _MEAN
+def _run(table: Tensor, indices: Tensor, length: int, mean: bool) -> Tensor:
+    offsets = torch.arange(0, indices.numel(), length)
+    bags = torch.ops.aten._embedding_bag_forward_only
+    found: Tensor = bags(table, indices, offsets, False, _MEAN if mean else _SUM)[0]
+    return found
 
-    def add(op: Any, *args: Any) -> fx.Node:
-        made = graph.call_function(op, args)
-        made.meta = {key: value for key, value in node.meta.items() if key != "val"}
-        given = [compat.promise(arg) if isinstance(arg, fx.Node) else arg for arg in args]
-        made.meta["val"] = op(*given)
-        return made
 
-    rows = add(aten.index_select.default, table, 0, indices)
-    width = compat.promise(rows).shape[1]
-    count = compat.promise(rows).shape[0] // length
-    bags = add(aten.view.default, rows, [count, length, width])
-    return add(aten.mean.dim if mean else aten.sum.dim_IntList, bags, [1])
+def _fake(table: Tensor, indices: Tensor, length: int, mean: bool) -> Tensor:
+    return table.new_empty(indices.numel() // length, table.shape[1])
+
+
+_NAME = "_embedding_bag"
+_OPERATOR = f"{compat.OWN_NAMESPACE}::{_NAME}"
+torch.library.define(_OPERATOR, "(Tensor table, Tensor indices, int length, bool mean) -> Tensor")
+torch.library.impl(_OPERATOR, "cpu", _run)
+torch.library.register_fake(_OPERATOR, _fake)

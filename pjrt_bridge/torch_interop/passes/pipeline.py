@@ -153,7 +153,7 @@ def _recognize_causal_masks(module: fx.GraphModule, context: PassContext) -> Non
 
 
 def _sum_equal_bags(module: fx.GraphModule, context: PassContext) -> None:
-    sum_equal_bags(module.graph)
+    sum_equal_bags(module.graph, context.keeps)
 
 
 def _lift_keys(module: fx.GraphModule, context: PassContext) -> Step | None:

@@ -1,6 +1,7 @@
 """Bags of one length are summed in groups, and others as they were."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -20,13 +21,15 @@ INDICES = torch.randint(40, (6, 3))
 def grouped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The lengths of bags that were summed in groups."""
     lengths: list[int] = []
-    inner = equal_bags._summed
+    inner = equal_bags._length
 
-    def noting(graph, node, length):
-        lengths.append(length)
-        return inner(graph, node, length)
+    def noting(node):
+        length = inner(node)
+        if length:
+            lengths.append(length)
+        return length
 
-    monkeypatch.setattr(equal_bags, "_summed", noting)
+    monkeypatch.setattr(equal_bags, "_length", noting)
     return lengths
 
 
@@ -103,9 +106,23 @@ def test_offsets_that_the_program_makes(grouped, end):
 
 
 def test_an_index_out_of_range_is_an_error():
-    function = compiled(lambda t, i: functional.embedding_bag(i, t, mode="sum"))
-    with pytest.raises((IndexError, RuntimeError)):
-        function(TABLE, torch.tensor([[0, 40]]))
+    def function(table, indices):
+        return functional.embedding_bag(indices, table, mode="sum")
+
+    wrong = torch.tensor([[0, 40]])
+    with pytest.raises((IndexError, RuntimeError)) as eager:
+        function(TABLE, wrong)
+    with pytest.raises(type(eager.value), match=re.escape(str(eager.value))):
+        compiled(function)(TABLE, wrong)
+
+
+def test_bags_that_are_asked_for_on_the_host_stay(grouped):
+    options = {"host_ops": ["aten._embedding_bag_forward_only"]}
+    function = torch.compile(
+        lambda t, i: functional.embedding_bag(i, t), backend="pjrt", options=options
+    )
+    torch.testing.assert_close(function(TABLE, INDICES), functional.embedding_bag(INDICES, TABLE))
+    assert grouped == []
 
 
 def test_batches_of_several_sizes():

@@ -73,6 +73,18 @@ def embedding_bag(
     return c.result(total), *extras
 
 
+@lowering("pjrt_bridge._embedding_bag.default")
+def equal_bags(c: Context, table: Value, indices: Value, length: int, mean: bool) -> Value:
+    """(bags, width): sums or means of `length` rows each; see `passes.equal_bags`."""
+    b = c.b
+    rows = c.widen(take(c, table, indices, 0))
+    groups = c.reshape(rows, (rows.shape[0] // length, length, rows.shape[1]))
+    total = b.reduce_sum(groups, (1,))
+    if mean:
+        total = b.divide(total, c.full(total.shape, length, total.dtype))
+    return c.result(total)
+
+
 def _bag_of_each(c: Context, offsets: Value, count: int) -> Value:
     """Which bag each of `count` indices is in: the number of offsets up to it, less 1."""
     b = c.b
