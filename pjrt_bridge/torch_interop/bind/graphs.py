@@ -28,6 +28,7 @@ from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, begin, end
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.mixed.variants import Begin, HostReason, VariantCache
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.changing_strides import ChangingStrides
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
@@ -259,7 +260,9 @@ class SymbolicGraph:
             assert last is None or isinstance(last, tuple)
             changed = None if last is None else changes(last[1], sizes)
             trigger = "; ".join(filter(None, (changed, why))) or None
-            return self._compile(arguments, trigger, padded)
+            # A mode of the caller's would see operators that only compiling needs.
+            with compat.untraced():
+                return self._compile(arguments, trigger, padded)
 
         return compile
 

@@ -3,10 +3,12 @@
 Without padding, of which `passes/padding` has the tests.
 """
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch._dynamo import compiled_autograd
 from torch._dynamo import config as dynamo_config
 
 from pjrt_bridge.mixed import variants
@@ -185,3 +187,21 @@ def test_strides_that_are_products_of_three_sizes() -> None:
         found = run(base[..., ::2], base[:, :, ::2][:-1])
         assert_same(found, function(kept[..., ::2], kept[:, :, ::2][:-1]))
         assert_same(base, kept)
+
+
+def test_a_number_that_changes_under_compiled_autograd() -> None:
+    """A mode of torch's is active then, which takes numbers that are tensors for numbers."""
+    x = torch.ones(3, requires_grad=True)
+
+    def double(parameter: torch.Tensor) -> None:
+        assert parameter.grad is not None
+        parameter.grad *= 2
+
+    x.register_post_accumulate_grad_hook(double)
+    compiler = partial(torch.compile, backend="pjrt", dynamic=True)
+    with compiled_autograd._enable(compiler):
+        for number in range(4):
+            x.grad = None
+            (x * number).sum().backward()
+            assert x.grad is not None
+            assert x.grad.tolist() == [2.0 * number] * 3

@@ -54,7 +54,7 @@ def test_gradients_are_those_of_eager_mode() -> None:
 
 
 def test_it_is_told() -> None:
-    with pytest.warns(HostFallbackWarning, match="arguments that lie in the same memory"):
+    with pytest.warns(HostFallbackWarning, match="arguments that overlap in memory"):
         torch.compile(added, backend="pjrt", dynamic=True)(*rows(3))
     (graph,) = compiled_graphs()
     assert [segment.placement for segment in graph.segments] == ["host"]
@@ -62,7 +62,7 @@ def test_it_is_told() -> None:
 
 def test_it_is_refused_where_the_host_is_forbidden() -> None:
     run = torch.compile(added, backend="pjrt", dynamic=True, options={"fallback": "error"})
-    with pytest.raises(BackendCompilerFailed, match="in the same memory") as caught:
+    with pytest.raises(BackendCompilerFailed, match="overlap in memory") as caught:
         run(*rows(3))
     assert isinstance(caught.value.inner_exception, FallbackForbidden)
 

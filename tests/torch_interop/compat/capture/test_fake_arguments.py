@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensor, FakeTensorMode
@@ -26,13 +28,14 @@ def test_before_and_after_other_tensors() -> None:
 def test_symbolic_sizes() -> None:
     compiled = torch.compile(function, backend="pjrt", dynamic=True)
     with FakeTensorMode(shape_env=ShapeEnv()) as mode:
-        sizes = StatelessSymbolicContext([DimDynamic.DYNAMIC, DimDynamic.DYNAMIC])
+        sizes: Any = StatelessSymbolicContext([DimDynamic.DYNAMIC, DimDynamic.DYNAMIC])
         x = mode.from_tensor(torch.randn(5, 4), symbolic_context=sizes)
         assert compiled(x).shape == (4,)
 
 
 def test_a_module_with_gradients() -> None:
-    compiled = torch.compile(nn.Linear(4, 2), backend="pjrt")
+    module = nn.Linear(4, 2)
+    compiled = torch.compile(module, backend="pjrt")
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         x = mode.from_tensor(torch.randn(3, 4, requires_grad=True))
         found = compiled(x)
@@ -41,4 +44,4 @@ def test_a_module_with_gradients() -> None:
         assert x.grad is not None
         assert x.grad.shape == (3, 4)
     real = torch.randn(3, 4)
-    torch.testing.assert_close(compiled(real), compiled._orig_mod(real))
+    torch.testing.assert_close(compiled(real), module(real))
