@@ -41,6 +41,8 @@ def sum_equal_bags(graph: fx.Graph, keeps: Callable[[str], bool]) -> None:
         graph: a functional graph of known sizes.
         keeps: says of an operator's name that it stays as it is.
     """
+    summing = compat.operator(f"{compat.OWN_NAMESPACE}.{_NAME}.default")
+    assert summing is not None
     for node in list(graph.nodes):
         name = compat.operator_name(node.target)
         if name not in _BAGS or keeps(name):
@@ -52,10 +54,7 @@ def sum_equal_bags(graph: fx.Graph, keeps: Callable[[str], bool]) -> None:
         table, indices, _, *others = node.args
         mean = bool(others[1:2]) and others[1] == _MEAN
         with graph.inserting_before(result):
-            summed = graph.call_function(
-                compat.operator(f"{compat.OWN_NAMESPACE}.{_NAME}.default"),
-                (table, indices, length, mean),
-            )
+            summed = graph.call_function(summing, (table, indices, length, mean))
         summed.meta = dict(result.meta)
         result.replace_all_uses_with(summed)
         graph.erase_node(result)
