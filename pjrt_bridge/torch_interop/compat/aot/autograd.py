@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
+import torch
 from torch import fx
 from torch._decomp import _core_aten_decompositions_post_autograd
 from torch._dynamo.backends.common import aot_autograd
@@ -45,7 +46,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.quantized import quantized_deco
 from pjrt_bridge.torch_interop.compat.decomposed.value_ranges import with_value_checks
 from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.promises.number_limits import has_numbers, with_number_limits
-from pjrt_bridge.torch_interop.compat.promises.values import DATA_DEPENDENT
+from pjrt_bridge.torch_interop.compat.promises.values import DATA_DEPENDENT, is_symbolic
 
 CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 """Takes an ATen graph and example inputs; gives a boxed function over a list of arguments."""
@@ -69,10 +70,8 @@ KEPT = (
     "aten.addcmul.default",
     # Takes a weight without dimensions for a number, which the operator does not round.
     "aten.lerp.Tensor",
-    # Reads each element at a position of its own, where the operator moves two parts as they are.
-    "aten.roll.default",
 )
-"""Operators with lowerings of their own, because torch's decompositions are wrong, or slow."""
+"""Operators with lowerings of their own, because torch's decompositions are wrong."""
 
 
 @cache
@@ -92,7 +91,17 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **jagged_decompositions(),
         **flex_decompositions(),
     }
+    roll = torch.ops.aten.roll.default
+    table[roll] = partial(_of_changing_sizes, table[roll])
     return with_value_checks({op: rule for op, rule in table.items() if str(op) not in KEPT})
+
+
+def _of_changing_sizes(rule: Callable[..., Any], x: torch.Tensor, *args: Any) -> Any:
+    """By a decomposition of `aten.roll` that reads each element at a position of its own.
+
+    With known sizes the operator stays, which moves two parts as they are. Padding needs positions.
+    """
+    return rule(x, *args) if is_symbolic(x) or any(map(is_symbolic, args)) else NotImplemented
 
 
 def decompositions(
