@@ -75,28 +75,17 @@ refused(void)
     return UNFIT;
 }
 
-static bool
-is_empty(const DLTensor *tensor)
-{
-    for (int32_t dim = 0; dim < tensor->ndim; dim++)
-        if (!tensor->shape[dim])
-            return true;
-    return false;
-}
-
-/* Whether it is the host's memory; what stands for a tensor, as to learn shapes, has none. */
 static enum Found
-check_memory(const DLTensor *tensor)
+check_device(const DLTensor *tensor)
 {
-    bool there = tensor->device.device_type == DL_CPU && (tensor->data || is_empty(tensor));
-    return there ? FOUND : UNFIT;
+    return tensor->device.device_type == DL_CPU ? FOUND : UNFIT;
 }
 
 /* Have `tensor` describe a value of the framework's class, as it is at this moment. */
 static enum Found
 describe(Plan *plan, PyObject *value, DLTensor *tensor)
 {
-    return plan->exchange->tensor_from_object(value, tensor) ? refused() : check_memory(tensor);
+    return plan->exchange->tensor_from_object(value, tensor) ? refused() : check_device(tensor);
 }
 
 /* What keeps the memory of a tensor; NULL where that memory does not hold its values. */
@@ -135,7 +124,7 @@ borrow(Run *run, PyObject *value, bool call, DLTensor *tensor)
     if (plan->exchange)
         return describe(plan, value, tensor);
     *tensor = ((DLManagedTensor *)PyCapsule_GetPointer(owner, CAPSULE_NAME))->tensor;
-    return check_memory(tensor);
+    return check_device(tensor);
 }
 
 /* Whether the value of a kept buffer is where it was. */

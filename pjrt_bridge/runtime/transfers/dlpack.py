@@ -171,11 +171,6 @@ class Imported:
         kind = tensor.dtype
         self.dtype = dtypes.from_dlpack(kind.code, kind.bits, kind.lanes)
         self.shape = tuple(tensor.shape[:rank])
-        if not tensor.data and all(self.shape):
-            raise DataError(
-                f"a {name} of {self.dtype} and shape {self.shape} has no memory: found address 0, "
-                "expected that of its elements"
-            )
         self.address = (tensor.data or 0) + tensor.byte_offset
         self.byte_strides = self._strides(tensor, rank)
         # The capsule is not consumed, so it frees the memory when it is dropped itself.
