@@ -6,7 +6,7 @@ that have JAX alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -168,12 +168,7 @@ def functions(
     def torch_work() -> TorchWork:
         import torch as module
 
-        inputs = [
-            # A copy, because NumPy does not align its memory as plugins need it.
-            module.from_numpy(array.draw(seed)).to(getattr(module, array.dtype), copy=True)
-            for seed, array in enumerate(arrays)
-        ]
-        return TorchWork(torch(module), tuple(inputs))
+        return TorchWork(torch(module), tensors(arrays))
 
     def jax_work() -> JaxWork:
         import jax as module
@@ -185,6 +180,17 @@ def functions(
         return JaxWork(jax(module), tuple(inputs))
 
     return torch_work, jax_work
+
+
+def tensors(arrays: Sequence[Array]) -> tuple[Any, ...]:
+    """The arrays as PyTorch's tensors."""
+    import torch
+
+    return tuple(
+        # A copy, because NumPy does not align its memory as plugins need it.
+        torch.from_numpy(array.draw(seed)).to(getattr(torch, array.dtype), copy=True)
+        for seed, array in enumerate(arrays)
+    )
 
 
 def _jax_type(dtype: str) -> str:

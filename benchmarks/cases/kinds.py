@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.case import Array, Asked, Case, Suite, TorchWork
+from benchmarks.case import Array, Asked, Case, Suite, TorchWork, tensors
 from benchmarks.cases.decoding import one_token
 from benchmarks.cases.training import mlp_step
 
@@ -29,11 +29,7 @@ def _function(name: str, function: _Made, *arrays: Array) -> Case:
     def work() -> TorchWork:
         import torch
 
-        inputs = [
-            torch.from_numpy(array.draw(seed)).to(getattr(torch, array.dtype), copy=True)
-            for seed, array in enumerate(arrays)
-        ]
-        return TorchWork(function(torch), tuple(inputs))
+        return TorchWork(function(torch), tensors(arrays))
 
     return _case(name, work)
 
@@ -56,11 +52,7 @@ def _module(name: str, module: _Made, *arrays: Array, training: bool = False) ->
 
         torch.manual_seed(0)
         made = module(torch)
-        inputs = [
-            torch.from_numpy(array.draw(seed)).to(getattr(torch, array.dtype), copy=True)
-            for seed, array in enumerate(arrays)
-        ]
-        return TorchWork(Loss().train(training), tuple(inputs), training=training)
+        return TorchWork(Loss().train(training), tensors(arrays), training=training)
 
     return _case(name, work)
 
