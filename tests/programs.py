@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from pjrt_bridge.runtime import Client, Executable
+from pjrt_bridge.stablehlo import Program
+
+
+def note_compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of the programs that are compiled from now on, in order."""
+    found: list[str] = []
+    usual = Client.compile
+
+    def compile(self: Client, program: Program, **how: Any) -> Executable:
+        found.append(program.text)
+        return usual(self, program, **how)
+
+    monkeypatch.setattr(Client, "compile", compile)
+    return found
+
 
 def elementwise(type: str, *, op: str = "add", attributes: str = "", result: str = "") -> str:
     """Two parameters of one tensor type, one result: `op` of both."""

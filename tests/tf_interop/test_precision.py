@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from pjrt_bridge import registry, tf_interop
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo import Program
+from tests.programs import note_compiled
 from tests.tf_interop.helpers import numbers
 
 EXECUTION = tf.config.experimental
@@ -49,15 +48,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     client = registry.client("cpu")
     inexact = replace(client.platform_spec, exact_products=False)
     monkeypatch.setattr(client, "platform_spec", inexact)
-    found: list[str] = []
-    usual = Client.compile
-
-    def compile(self: Client, program: Program, **how: Any) -> Any:
-        found.append(program.text)
-        return usual(self, program, **how)
-
-    monkeypatch.setattr(Client, "compile", compile)
-    return found
+    return note_compiled(monkeypatch)
 
 
 @pytest.mark.parametrize(

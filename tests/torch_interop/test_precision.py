@@ -13,8 +13,6 @@ from torch import nn
 from torch.nn import functional
 
 from pjrt_bridge import registry
-from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.precision import Precision, Precisions
 from pjrt_bridge.torch_interop import compiled_graphs, custom_op, explain, export, precision
 from pjrt_bridge.torch_interop.compiling import target
@@ -22,6 +20,7 @@ from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.resident.client import chosen
+from tests.programs import note_compiled
 from tests.torch_interop.helpers import compiled
 
 SETTINGS: dict[str, Precision] = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
@@ -46,19 +45,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     client = registry.client("cpu")
     inexact = replace(client.platform_spec, exact_products=False)
     monkeypatch.setattr(client, "platform_spec", inexact)
-    return _spied(monkeypatch)
-
-
-def _spied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
-    usual = Client.compile
-
-    def compile(self: Client, program: Program, **how: Any) -> Any:
-        found.append(program.text)
-        return usual(self, program, **how)
-
-    monkeypatch.setattr(Client, "compile", compile)
-    return found
+    return note_compiled(monkeypatch)
 
 
 def _stated(text: str) -> list[str]:
@@ -161,7 +148,7 @@ def test_why_it_was_compiled_again(texts: list[str]) -> None:
 
 
 def test_where_products_are_exact_nothing_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = _spied(monkeypatch)
+    texts = note_compiled(monkeypatch)
     compiled(nn.Sequential(nn.Conv1d(4, 6, 3), nn.Linear(5, 2)))(torch.randn(2, 4, 7))
     assert _all_stated(texts) == {"DEFAULT"}
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 
-from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo import Program
+from tests.programs import note_compiled
 from tests.torch_interop.helpers import compiled
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -27,15 +25,7 @@ ROLLED = {
 @pytest.fixture
 def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The programs that are compiled."""
-    found: list[str] = []
-    usual = Client.compile
-
-    def compile(self: Client, program: Program, **how: Any) -> Any:
-        found.append(program.text)
-        return usual(self, program, **how)
-
-    monkeypatch.setattr(Client, "compile", compile)
-    return found
+    return note_compiled(monkeypatch)
 
 
 def test_what_is_rolled_is_moved_in_parts(texts: list[str]) -> None:
