@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -22,14 +21,6 @@ from pjrt_bridge.torch_interop import compat
 _BAGS = ("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
 _ARANGE = "aten.arange.start_step"
 _SUM, _MEAN = 0, 1
-_DEFAULTS: dict[str, Any] = {
-    "scale_grad_by_freq": False,
-    "mode": _SUM,
-    "sparse": False,
-    "per_sample_weights": None,
-    "include_last_offset": False,
-    "padding_idx": -1,
-}
 
 
 def sum_equal_bags(graph: fx.Graph, keeps: Callable[[str], bool]) -> None:
@@ -51,10 +42,10 @@ def sum_equal_bags(graph: fx.Graph, keeps: Callable[[str], bool]) -> None:
         length = _length(node)
         if result is None or not length:
             continue
-        table, indices, _, *others = node.args
-        mean = bool(others[1:2]) and others[1] == _MEAN
+        given = compat.bound_arguments(node)
+        arguments = (given["weight"], given["indices"], length, given["mode"] == _MEAN)
         with graph.inserting_before(result):
-            summed = graph.call_function(summing, (table, indices, length, mean))
+            summed = graph.call_function(summing, arguments)
         summed.meta = dict(result.meta)
         result.replace_all_uses_with(summed)
         graph.erase_node(result)
@@ -68,8 +59,8 @@ def _is_first(user: fx.Node) -> bool:
 
 def _length(node: fx.Node) -> int:
     """The number of indices of each bag; 0 where that is not known, or not all are summed."""
-    _, indices, offsets, *others = node.args
-    given = {**_DEFAULTS, **dict(zip(_DEFAULTS, others, strict=False)), **node.kwargs}
+    given = compat.bound_arguments(node)
+    indices, offsets = given["indices"], given["offsets"]
     plain = (
         given["mode"] in (_SUM, _MEAN)
         and given["per_sample_weights"] is None
@@ -80,7 +71,8 @@ def _length(node: fx.Node) -> int:
         return 0
     if compat.operator_name(offsets.target) != _ARANGE:
         return 0
-    start, end, step = (*offsets.args, 1)[:3]
+    places = compat.bound_arguments(offsets)
+    start, end, step = places["start"], places["end"], places["step"]
     count = compat.promise(indices).numel()
     if not (isinstance(end, int) and isinstance(step, int) and isinstance(count, int)):
         return 0
