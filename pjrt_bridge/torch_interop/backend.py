@@ -32,8 +32,8 @@ from pjrt_bridge.torch_interop.shared.kinds import kind_shared_with
 
 _OVERLAPPING = FallbackReason(
     "",
-    "it writes into arguments that overlap in memory, of which AOTAutograd makes no one tensor; "
-    "clone() one of them before",
+    "it writes into arguments that overlap in memory or, where gradients are computed, are views "
+    "of one tensor; clone() one of them before",
     "refused",
 )
 

@@ -9,9 +9,10 @@ alone, and is not guarded either: calls of a graph that writes into arguments lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -142,24 +143,33 @@ def apart_or(
     changed = set(written.positions if known else tensors)
     together = set(written.merged if known else ())
     static = {at for at in tensors if _is_static(inputs[at])}
-    pairs = [
-        (at, other)
-        for at in sorted(changed)
-        for other in tensors
-        if other != at
-        and not (other in changed and other < at)
+
+    def matters(pair: tuple[int, int]) -> bool:
         # Parameters and buffers of modules are taken to lie apart, as AOTAutograd does.
-        and not {at, other} <= static
-        and not {at, other} <= together
-    ]
-    if not pairs:
+        return not (
+            changed.isdisjoint(pair) or static.issuperset(pair) or together.issuperset(pair)
+        )
+
+    loose = set(tensors) - static
+    compared = sorted(changed.union(loose if changed <= static else tensors))
+    if not loose or together.issuperset(compared):
         return compiled
-    compared = sorted({at for pair in pairs for at in pair})
     chosen: list[Callable[..., Any]] = []
 
     def call(*args: Any) -> Any:
         storages = [storage_identity(args[at]) for at in compared]
-        if len(set(storages)) == len(storages) or not _meet(args, pairs, written.is_trained):
+        if len(set(storages)) == len(storages):
+            return compiled(*args)
+        sharing: dict[int, list[int]] = {}
+        for at, storage in zip(compared, storages, strict=True):
+            if storage is not None:
+                sharing.setdefault(storage, []).append(at)
+        pairs = (pair for group in sharing.values() for pair in combinations(group, 2))
+        if not any(
+            _meet(args[pair[0]], args[pair[1]], written.is_trained)
+            for pair in pairs
+            if matters(pair)
+        ):
             return compiled(*args)
         if not chosen:
             chosen.append(otherwise())
@@ -168,22 +178,18 @@ def apart_or(
     return call
 
 
-def _meet(args: Sequence[Any], pairs: Iterable[tuple[int, int]], is_trained: bool) -> bool:
-    """Whether writing into an argument of a pair changes the other one, or its version."""
-    for at, other in pairs:
-        one, two = args[at], args[other]
-        storage = storage_identity(one)
-        if storage is None or storage != storage_identity(two):
-            continue
-        if compute_overlapping_tensors([one, two], symbolic=False):
-            return True
-        # Autograd refuses a saved argument whose version has changed, and AOTAutograd writes into
-        # arguments after it has saved others.
-        if is_trained and (one if one._base is None else one._base) is (
-            two if two._base is None else two._base
-        ):
-            return True
-    return False
+def _meet(one: torch.Tensor, two: torch.Tensor, is_trained: bool) -> bool:
+    """Whether a write into one of two tensors in a storage changes the other, or its version."""
+    if compute_overlapping_tensors([one, two], symbolic=False):
+        return True
+    # Autograd refuses a saved argument whose version has changed, and AOTAutograd writes into
+    # arguments after it has saved others.
+    return is_trained and _base(one) is _base(two)
+
+
+def _base(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that autograd knows it as a view of; itself where that is none."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def _is_static(node: fx.Node) -> bool:
