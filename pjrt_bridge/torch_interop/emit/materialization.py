@@ -4,14 +4,16 @@ A compiler that fuses elementwise operations into whatever reads them computes a
 loop. In a network with residual connections each block's input is such a value: every later block
 would add up all blocks before it. So is a state that each step of a recurrence makes of the one
 before and something else reads: the last step would compute all others, and the time would grow
-with the square of their number.
+with the square of their number. A loop over a larger value computes a smaller one that it is
+broadcast from for each of its own elements: the sines of rotary positions for each sequence, head
+and layer.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import fx
@@ -22,14 +24,27 @@ from pjrt_bridge.torch_interop.compat import OpOverload
 _LEAST = 1 << 14
 """Elements. Fewer are recomputed in less time than another loop takes to start."""
 
-_LOOPS = 3
-"""Loops that compute a value from which on it is materialized, where that takes long."""
+_LOOPS = 4
+"""Loops that are looked at for each value, so that the time is linear in the size of the graph."""
 
-_LONG = 1 << 12
-"""Elements times operations one after the other that take long: as another loop does to start."""
+_START = 1 << 15
+"""Additions, each of one element, that take as long as another loop to start."""
 
-_DEEP = 4
-"""Operations one after the other: fewer take no longer than to read their result."""
+_MEMORY = 8
+"""Additions that take as long as to write an element and to read it again."""
+
+_CHEAP = 4
+"""Additions that take no longer than to read their result."""
+
+_COSTS = {
+    "acos": 20, "acosh": 30, "asin": 20, "asinh": 30, "atan": 20, "atan2": 25, "atanh": 20,
+    "cos": 40, "cosh": 20, "digamma": 60, "div": 4, "elu": 15, "erf": 15, "erfc": 20, "erfinv": 30,
+    "exp": 10, "exp2": 10, "expm1": 15, "gelu": 20, "i0": 40, "lgamma": 60, "log": 15, "log10": 15,
+    "log1p": 20, "log2": 15, "log_sigmoid_forward": 25, "logaddexp": 30, "logit": 20, "mish": 40,
+    "pow": 25, "reciprocal": 4, "rsqrt": 6, "sigmoid": 15, "silu": 15, "sin": 40, "sinh": 20,
+    "softplus": 25, "sqrt": 6, "tan": 50, "tanh": 15, "xlogy": 20,
+}  # fmt: skip
+"""Additions that take as long as an elementwise operator, about; any other takes as long as one."""
 
 _NORMALIZED = (
     "aten.native_layer_norm.default",
@@ -38,7 +53,10 @@ _NORMALIZED = (
 )
 """Operators that end in elementwise operations on their input, whose result is their first."""
 
-_UNTAGGED = ("aten.copy.default", "prims.fma.default")
+_CONVERSIONS = ("aten._to_copy.default", "prims.convert_element_type.default")
+"""Operators that convert a value to another element type."""
+
+_UNTAGGED = ("aten.copy.default", "prims.fma.default", *_CONVERSIONS)
 """Elementwise operators that lack torch's tag `pointwise`."""
 
 
@@ -50,43 +68,69 @@ def should_materialize(node: fx.Node) -> bool:
     if not is_large_elementwise(node):
         return False
     readers = set(_readers(node))
-    return len(readers) > 1 and not all(map(_is_pointwise, readers))
+    return len(readers) > 1 and not all(map(_is_fused, readers))
+
+
+def _is_fused(reader: fx.Node) -> bool:
+    """Whether a reader is elementwise; a conversion of what is read elsewhere is a part of that."""
+    if compat.operator_name(reader.target) in _CONVERSIONS:
+        return all(map(_is_fused, _readers(reader)))
+    return _is_pointwise(reader)
 
 
 def recomputed(graph: fx.Graph) -> frozenset[fx.Node]:
-    """Elementwise values that so many loops would compute that they should be materialized.
+    """Elementwise values that loops would compute so often that they should be materialized.
 
     Whatever is not elementwise has a loop for each value that it reads, as a concatenation has. A
-    value that is a result has one, too. Values are taken from the last one on; the loops behind one
-    that is materialized read it, and do not compute what comes before.
+    value that is a result has one, too. A loop computes what it reads for each of its elements.
+    Values are taken from the last one on; the loops behind one that is materialized read it, and do
+    not compute what comes before.
     """
-    depths = _depths(graph)
-    loops: dict[fx.Node, frozenset[tuple[fx.Node, fx.Node]]] = {}
+    costs = _costs(graph)
+    place = {node: index for index, node in enumerate(graph.nodes)}
+    loops: dict[fx.Node, list[_Loop]] = {}
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        depth = depths.get(node, 0)
-        if not depth:
+        if node not in costs:
             continue
-        found_in = (loops.get(at, {(node, at)}) for at in _loop_readers(node))
-        inside = frozenset[tuple[fx.Node, fx.Node]]().union(*found_in)
         elements = compat.promise(node).numel()
-        if len(inside) >= _LOOPS and depth >= _DEEP and depth * elements >= _LONG:
+        inside = {
+            loop
+            for at in _loop_readers(node)
+            for loop in loops.get(at, [_Loop(elements, place[node], place[at])])
+        }
+        largest = sorted(inside, reverse=True)[:_LOOPS]
+        saved = (sum(loop.elements for loop in largest) - elements) * costs[node]
+        if costs[node] >= _CHEAP and saved >= max(_START, _MEMORY * elements):
             found.add(node)
-            inside = frozenset({(node, node)})
-        # More than that are not counted, so that the time is linear in the size of the graph.
-        loops[node] = frozenset(islice(inside, _LOOPS))
+            largest = [_Loop(elements, place[node], place[node])]
+        loops[node] = largest
     return frozenset(found)
 
 
-def _depths(graph: fx.Graph) -> dict[fx.Node, int]:
-    """Of elementwise values: how many elementwise operations lead to them, one after the other."""
+class _Loop(NamedTuple):
+    """A loop that computes a value: its elements, and which node it ends in for which reader."""
+
+    elements: int
+    last: int
+    reader: int
+
+
+def _costs(graph: fx.Graph) -> dict[fx.Node, int]:
+    """Of elementwise values: additions that take as long as what leads to an element of them."""
     found: dict[fx.Node, int] = {}
     for node in graph.nodes:
         value = compat.promise(node)
         is_known = isinstance(value, torch.Tensor) and not compat.is_symbolic(value)
         if is_known and _is_elementwise(node):
-            found[node] = 1 + max((found.get(at, 0) for at in _sources(node)), default=0)
+            before = max((found.get(at, 0) for at in _sources(node)), default=0)
+            found[node] = before + _COSTS.get(_packet(node), 1)
     return found
+
+
+def _packet(node: fx.Node) -> str:
+    """An operator's name without its namespace and overload."""
+    return node.target.__name__.partition(".")[0] if isinstance(node.target, OpOverload) else ""
 
 
 def _sources(node: fx.Node) -> Iterator[fx.Node]:

@@ -74,6 +74,19 @@ def test_what_is_not_shared(function: Callable[..., object]) -> None:
     assert shared(function, 256, 256) == []
 
 
+def test_a_conversion_is_a_part_of_what_reads_it() -> None:
+    def product(x: Tensor, y: Tensor) -> Tensor:
+        total = x + y
+        return (total.double() @ y.double()) + total
+
+    def elementwise(x: Tensor, y: Tensor) -> Tensor:
+        total = x + y
+        return total.double() * y + total
+
+    assert shared(product, 256, 256) == ["aten.add.Tensor"]
+    assert shared(elementwise, 256, 256) == []
+
+
 def test_small_values_are_not_shared() -> None:
     assert shared(lambda x, y: (s := x + y) @ s + s, 16, 16) == []
 
@@ -136,3 +149,40 @@ def test_values_of_unknown_size_are_left() -> None:
     x = torch.empty(64, 64)
     graph = make_fx(recurrence(8), tracing_mode="symbolic")(x, x).graph
     assert recomputed(graph) == frozenset()
+
+
+def rotated(x: Tensor, y: Tensor) -> Tensor:
+    """Rotary positions, of sizes (positions, features), for 8 sequences of 4 heads."""
+    heads = x.expand(8, 4, *x.shape)
+    return heads * y.cos() + heads.roll(1, -1) * (y * 1.5).sin()
+
+
+def test_a_value_that_takes_long_and_is_broadcast_is_kept() -> None:
+    assert [node.name for node in often(rotated, 64, 64)] == ["cos", "sin"]
+
+
+def test_a_value_that_is_broadcast_to_little_is_not_kept() -> None:
+    assert often(rotated, 4, 4) == []
+
+
+def test_a_cheap_value_that_is_broadcast_is_not_kept() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return x.expand(32, *x.shape) * (y + 1)
+
+    assert often(function, 64, 64) == []
+
+
+def test_the_last_of_values_that_are_broadcast_is_kept() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return x.expand(32, *x.shape) * (y.cos() * 2).to(torch.bfloat16)
+
+    (kept,) = often(function, 64, 64)
+    assert kept.target is torch.ops.aten._to_copy.default
+
+
+def test_two_loops_compute_a_value_again_only_where_it_takes_longer_than_to_read_it() -> None:
+    def two(function: Callable[[Tensor], Tensor]) -> Callable[..., list[Tensor]]:
+        return lambda x, y: [(s := function(x + y)).sum(0), s.amax(1)]
+
+    assert [node.name for node in often(two(torch.exp), 64, 64)] == ["exp"]
+    assert often(two(torch.abs), 64, 64) == []
