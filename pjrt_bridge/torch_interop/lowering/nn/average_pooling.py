@@ -14,7 +14,13 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import BOOL, Context
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over
 from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
-from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
+from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import (
+    Windows,
+    in_memory,
+    over_windows,
+    per_dimension,
+    windows,
+)
 from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import weigh_windows
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
@@ -36,16 +42,18 @@ def _divisors(w: Windows, count_include_pad: bool, divisor: int | None) -> np.nd
 
 
 def _add_windows(
-    c: Context, x: Value, kernel: list[int], stride: list[int], padding: list[tuple[int, int]]
+    c: Context, x: Value, w: Windows, stride: list[int], padding: list[tuple[int, int]]
 ) -> Value:
-    lead = [(0, 0)] * (x.rank - len(kernel))
+    sides = [(0, 0)] * x.rank
+    for axis, side in zip(w.axes, padding, strict=True):
+        sides[axis] = side
     (total,) = c.b.reduce_window(
         [x],
         [c.full((), 0, x.dtype)],
         lambda old, new: c.b.add(old[0], new[0]),
-        window_dimensions=per_dimension(x, kernel, 1),
-        window_strides=per_dimension(x, stride, 1),
-        padding=[*lead, *padding],
+        window_dimensions=per_dimension(x, w, w.kernel, 1),
+        window_strides=per_dimension(x, w, stride, 1),
+        padding=sides,
     )
     return total
 
@@ -64,10 +72,12 @@ def _avg_pool(name: str, count: int) -> None:
     ) -> Value:
         """The windows' sums over their divisors."""
         w = windows(x, c.output.shape, kernel_size, stride, padding, count=count)
+        turned = in_memory(w, x)
         sides = list(zip(w.padding, w.padding_after, strict=True))
-        total = _add_windows(c, c.widen(x), w.kernel, w.stride, sides)
+        total = _add_windows(c, c.widen(turned.into(c, x)), turned.windows, w.stride, sides)
         divisors = c.b.constant(_divisors(w, count_include_pad, divisor_override), total.dtype)
-        return c.result(c.b.divide(total, c.broadcast(divisors, total.shape)))
+        divisor = over_windows(c, turned.windows, divisors, total.shape)
+        return c.result(turned.back(c, c.b.divide(total, divisor)))
 
 
 _avg_pool("avg_pool1d", 1)
@@ -91,24 +101,25 @@ def _avg_pool_backward(name: str, count: int) -> None:
         """Each gradient over its divisor, at every place of its window, summed."""
         b = c.b
         w = windows(x, grad.shape, kernel_size, stride, padding, count=count)
-        incoming = c.widen(grad)
+        turned = in_memory(w, grad, x)
+        w, incoming = turned.windows, c.widen(turned.into(c, grad))
         divisors = b.constant(_divisors(w, count_include_pad, divisor_override), incoming.dtype)
-        part = b.divide(incoming, c.broadcast(divisors, grad.shape))
-        blocks = PoolingBlocks(c, w, grad.shape[: grad.rank - count])
+        part = b.divide(incoming, over_windows(c, w, divisors, incoming.shape))
+        blocks = PoolingBlocks(c, w, turned.shape(x.shape))
         if len(blocks.steps()) <= _MOST_STEPS:
-            return c.result(_add_steps(c, blocks, part))
+            return c.result(turned.back(c, _add_steps(c, blocks, part)))
         spaced = b.pad(
             part,
             c.full((), 0, part.dtype),
             [0] * x.rank,
             [0] * x.rank,
-            per_dimension(x, [s - 1 for s in w.stride], 0),
+            per_dimension(x, w, [s - 1 for s in w.stride], 0),
         )
         sides = []
-        for d in range(w.count):
+        for d, axis in enumerate(w.axes):
             before = w.kernel[d] - 1 - w.padding[d]
-            sides.append((before, w.data[d] + w.kernel[d] - 1 - before - spaced.shape[d - w.count]))
-        return c.result(_add_windows(c, spaced, w.kernel, [1] * w.count, sides))
+            sides.append((before, w.data[d] + w.kernel[d] - 1 - before - spaced.shape[axis]))
+        return c.result(turned.back(c, _add_windows(c, spaced, w, [1] * w.count, sides)))
 
 
 def _add_steps(c: Context, blocks: PoolingBlocks, part: Value) -> Value:
@@ -120,7 +131,7 @@ def _add_steps(c: Context, blocks: PoolingBlocks, part: Value) -> Value:
         found, covered = blocks.at(given, step), blocks.covered(step)
         if covered.all():
             return found
-        return c.b.select(c.broadcast(c.b.constant(covered, BOOL), blocks.shape), found, zero)
+        return c.b.select(blocks.spread(c.b.constant(covered, BOOL)), found, zero)
 
     return blocks.total(of_step)
 

@@ -16,7 +16,13 @@ import numpy as np
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, lowest
 from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
-from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
+from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import (
+    Windows,
+    in_memory,
+    over_windows,
+    per_dimension,
+    windows,
+)
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 _LARGEST_WINDOW = 256
@@ -36,28 +42,30 @@ def _max_pool(name: str, count: int) -> None:
     ) -> tuple[Value | None, ...]:
         """The maxima and their positions in the plane."""
         b = c.b
-        shape = c.output.shape
-        w = windows(x, shape, kernel_size, stride, padding, dilation, count=count)
+        w = windows(x, c.output.shape, kernel_size, stride, padding, dilation, count=count)
         places = _unrolled(w)
-        after = [max(n, 0) for n in w.padding_after]
+        turned = in_memory(w, x)
+        w, shape = turned.windows, turned.shape(c.output.shape)
+        # Maxima are exact in any type; compilers without bfloat16 would round each of them.
+        x = c.widen(turned.into(c, x))
         padded = b.pad(
             x,
             c.full((), lowest(x.dtype), x.dtype),
-            per_dimension(x, w.padding, 0),
-            per_dimension(x, after, 0),
+            per_dimension(x, w, w.padding, 0),
+            per_dimension(x, w, [max(n, 0) for n in w.padding_after], 0),
         )
         best = c.full(shape, lowest(x.dtype), x.dtype)
-        position = c.broadcast(b.constant(_first_inside(w), INT32), shape)
+        position = over_windows(c, w, b.constant(_first_inside(w), INT32), shape)
         corner = b.constant(_corners(w), INT32)
         for place in places:
             value = _strided(c, padded, w, place)
             here = c.full(corner.shape, _flat(place, w.data), INT32)
-            flat = c.broadcast(b.add(corner, here), shape)
+            flat = over_windows(c, w, b.add(corner, here), shape)
             wins = b.compare(value, best, "GT")
             if x.dtype.is_float:
                 wins = b.or_(wins, b.compare(value, value, "NE"))
             best, position = b.select(wins, value, best), b.select(wins, flat, position)
-        return c.promised(best, position)
+        return c.promised(turned.back(c, best), turned.back(c, position))
 
 
 _max_pool("max_pool2d_with_indices", 2)
@@ -104,14 +112,11 @@ def _first_inside(w: Windows) -> np.ndarray:
 
 def _strided(c: Context, padded: Value, w: Windows, place: Sequence[int]) -> Value:
     """The element at one place of every window."""
-    limit = [p + (o - 1) * s + 1 for p, o, s in zip(place, w.output, w.stride, strict=True)]
-    lead = padded.rank - w.count
-    return c.b.slice(
-        padded,
-        per_dimension(padded, place, 0),
-        [*padded.shape[:lead], *limit],
-        per_dimension(padded, w.stride, 1),
-    )
+    limit = list(padded.shape)
+    for axis, p, o, stride in zip(w.axes, place, w.output, w.stride, strict=True):
+        limit[axis] = p + (o - 1) * stride + 1
+    start, steps = per_dimension(padded, w, place, 0), per_dimension(padded, w, w.stride, 1)
+    return c.b.slice(padded, start, limit, steps)
 
 
 def _max_pool_backward(name: str, count: int) -> None:
@@ -131,19 +136,21 @@ def _max_pool_backward(name: str, count: int) -> None:
         b = c.b
         w = windows(x, grad.shape, kernel_size, stride, padding, dilation, count=count)
         _unrolled(w)
-        incoming = c.widen(grad)
-        blocks = PoolingBlocks(c, w, grad.shape[: grad.rank - count])
+        turned = in_memory(w, grad, indices, x)
+        incoming = c.widen(turned.into(c, grad))
+        blocks = PoolingBlocks(c, turned.windows, turned.shape(x.shape))
         # No element is at position -1.
-        chosen = blocks.padded(c.cast(indices, INT32), c.full((), -1, INT32))
+        places = c.cast(turned.into(c, indices), INT32)
+        chosen = blocks.padded(places, c.full((), -1, INT32))
         given = blocks.padded(incoming, c.full((), 0, incoming.dtype))
-        positions = c.broadcast(b.constant(blocks.positions(), INT32), blocks.shape)
+        positions = blocks.spread(b.constant(blocks.positions(), INT32))
         zero = c.full(blocks.shape, 0, incoming.dtype)
 
         def of_step(step: WindowStep) -> Value:
             hit = b.compare(blocks.at(chosen, step), positions, "EQ")
             return b.select(hit, blocks.at(given, step), zero)
 
-        return c.result(blocks.total(of_step))
+        return c.result(turned.back(c, blocks.total(of_step)))
 
 
 _max_pool_backward("max_pool2d_with_indices_backward", 2)

@@ -16,7 +16,7 @@ import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows
+from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension
 
 WindowStep = tuple[int, ...]
 """How far from a block's number that of a window is, per dimension."""
@@ -28,20 +28,25 @@ class PoolingBlocks:
     Args:
         c: of the operator.
         w: the windows.
-        lead: the sizes of the dimensions before the spatial ones.
+        sizes: of the data.
 
     Attributes:
-        counts: of blocks, per dimension.
-        shape: `lead`, then for each dimension the blocks and the elements in one.
+        counts: of blocks, per spatial dimension.
+        shape: of the data, with the blocks and the elements in one for each spatial dimension.
     """
 
-    def __init__(self, c: Context, w: Windows, lead: Sequence[int]) -> None:
+    def __init__(self, c: Context, w: Windows, sizes: Sequence[int]) -> None:
         self._c = c
         self._w = w
-        self._lead = tuple(lead)
+        self._sizes = tuple(sizes)
         self._steps = list(map(_steps, w.stride, w.padding, w.kernel, w.dilation))
         self.counts = [-(-n // s) for n, s in zip(w.data, w.stride, strict=True)]
-        self.shape = (*lead, *itertools.chain(*zip(self.counts, w.stride, strict=True)))
+        split = [(n,) for n in sizes]
+        for axis, count, stride in zip(w.axes, self.counts, w.stride, strict=True):
+            split[axis] = (count, stride)
+        self.shape = tuple(itertools.chain(*split))
+        # Where each dimension of the data begins in `shape`.
+        self._dims = [len(tuple(itertools.chain(*split[:at]))) for at in range(len(split))]
 
     def steps(self) -> list[WindowStep]:
         """Those of all windows that cover elements of a block, row-major."""
@@ -49,28 +54,32 @@ class PoolingBlocks:
 
     def padded(self, x: Value, fill: Value) -> Value:
         """A value of each window, with others before and behind them that stand for no window."""
-        zeros = [0] * len(self._lead)
-        low, high = zeros + self._before, zeros + self._after
-        if not any(low) and not any(high):
+        if not any(self._before) and not any(self._after):
             return x
+        low = per_dimension(x, self._w, self._before, 0)
+        high = per_dimension(x, self._w, self._after, 0)
         return self._c.kernels.materialize(self._c.b, self._c.b.pad(x, fill, low, high))
 
     def at(self, x: Value, step: WindowStep) -> Value:
         """For each element what `padded` gave of the window that is a step from its block."""
-        first = [at + n for at, n in zip(step, self._before, strict=True)]
-        end = [at + n for at, n in zip(first, self.counts, strict=True)]
-        zeros, lead = [0] * len(self._lead), len(self._lead)
-        part = self._c.b.slice(x, [*zeros, *first], [*self._lead, *end], [1] * x.rank)
-        dims = (*range(lead), *range(lead, len(self.shape), 2))
-        return self._c.b.broadcast_in_dim(part, self.shape, dims)
+        start, limit = [0] * x.rank, list(x.shape)
+        for axis, at, n, count in zip(self._w.axes, step, self._before, self.counts, strict=True):
+            start[axis], limit[axis] = at + n, at + n + count
+        part = self._c.b.slice(x, start, limit)
+        return self._c.b.broadcast_in_dim(part, self.shape, self._dims)
+
+    def spread(self, numbers: Value) -> Value:
+        """Numbers of a block's elements, or of all: two dimensions for each spatial one."""
+        dims = [self._dims[axis] + more for axis in self._w.axes for more in (0, 1)]
+        return self._c.b.broadcast_in_dim(numbers, self.shape, dims)
 
     def total(self, of_step: Callable[[WindowStep], Value]) -> Value:
         """The sum over all steps, in the shape of the data."""
-        b, sizes = self._c.b, [n * s for n, s in zip(self.counts, self._w.stride, strict=True)]
+        b, sizes = self._c.b, list(self._sizes)
+        for axis, count, stride in zip(self._w.axes, self.counts, self._w.stride, strict=True):
+            sizes[axis] = count * stride
         total = reduce(b.add, map(of_step, self.steps()))
-        whole = b.reshape(total, (*self._lead, *sizes))
-        ends = [*self._lead, *self._w.data]
-        return b.slice(whole, [0] * whole.rank, ends, [1] * whole.rank)
+        return b.slice(b.reshape(total, sizes), [0] * len(sizes), self._sizes)
 
     def positions(self) -> np.ndarray:
         """Plane position of each element; in the last blocks some are behind the data."""

@@ -1,22 +1,29 @@
 """The windows of pooling operators.
 
-Inputs are (batch, channels, *spatial) or (channels, *spatial).
+Inputs are (batch, channels, *spatial) or (channels, *spatial). They are pooled with their
+dimensions in the order in which they lie in memory (`Turned`): a compiler that writes what it pads
+row-major would turn what a convolution gives, and turn it back for the next one.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import per_axis
+from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, memory_order
+from pjrt_bridge.torch_interop.lowering.context import Context, per_axis
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Pooling windows per spatial dimension: sizes of the data and of the output, parameters."""
+    """Pooling windows per spatial dimension: sizes of the data and of the output, parameters.
 
+    `axes` are the spatial dimensions of a value that is pooled, or was.
+    """
+
+    axes: tuple[int, ...]
     data: tuple[int, ...]
     output: tuple[int, ...]
     kernel: list[int]
@@ -64,6 +71,7 @@ def windows(
     """The windows over the last `count` dimensions of `x`, of an operator's arguments."""
     sizes = per_axis(kernel, count)
     return Windows(
+        tuple(range(x.rank - count, x.rank)),
         x.shape[-count:],
         tuple(output[-count:]),
         sizes,
@@ -73,6 +81,50 @@ def windows(
     )
 
 
-def per_dimension(x: Value, spatial: Sequence[int], other: int) -> list[int]:
-    """Numbers of the spatial dimensions, with another one for the dimensions before them."""
-    return [other] * (x.rank - len(spatial)) + list(spatial)
+@dataclass(frozen=True)
+class Turned:
+    """An order of dimensions, and the windows over values that are in it.
+
+    Attributes:
+        order: of the dimensions of the operator's arguments.
+        windows: their `axes` are those of values in this order.
+    """
+
+    order: Order
+    windows: Windows
+
+    def into(self, c: Context, x: Value) -> Value:
+        """A value whose dimensions are put into this order."""
+        return x if self._is_plain else c.b.transpose(x, self.order)
+
+    def back(self, c: Context, x: Value) -> Value:
+        """The operator's result, of a value in this order."""
+        return x if self._is_plain else c.b.transpose(x, inverse_order(self.order))
+
+    def shape(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Sizes in this order."""
+        return tuple(sizes[dim] for dim in self.order)
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.order == tuple(range(len(self.order)))
+
+
+def in_memory(w: Windows, *values: Value) -> Turned:
+    """The order in which the first of some values lies that does not lie row-major."""
+    order: Order = tuple(range(values[0].rank))
+    order = next((found for found in map(memory_order, values) if found != order), order)
+    return Turned(order, replace(w, axes=tuple(order.index(axis) for axis in w.axes)))
+
+
+def per_dimension(x: Value, w: Windows, spatial: Sequence[int], other: int) -> list[int]:
+    """Numbers of the spatial dimensions of `x`, with another one for its other dimensions."""
+    found = [other] * x.rank
+    for axis, number in zip(w.axes, spatial, strict=True):
+        found[axis] = number
+    return found
+
+
+def over_windows(c: Context, w: Windows, numbers: Value, shape: Sequence[int]) -> Value:
+    """A number of each window, of the output's spatial shape, for all values of a shape."""
+    return c.b.broadcast_in_dim(numbers, tuple(shape), w.axes)
