@@ -186,7 +186,8 @@ class Kernels:
         Args:
             b: the builder to emit into.
             x: floats; half precision is computed in float32 and rounded once.
-            weight: of the shape of those dimensions, as `bias`; None: ones.
+            weight: of the shape of those dimensions, or of some before them, too; as `bias`. After
+                its last dimension that is not 1 a number is for all elements. None: ones.
             bias: None: zeros.
             how: the numbers; the variance is the biased one.
 
