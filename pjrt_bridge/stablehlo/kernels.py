@@ -322,6 +322,34 @@ class Kernels:
         )
         return written
 
+    def gather_along(self, b: Builder, x: Value, dim: int, index: Value) -> Value:
+        """Emit the elements of `x` at positions along a dimension.
+
+        `out[i][j] = x[index[i][j]][j]` for dim 0. A position out of range is moved to the nearest
+        that is not.
+
+        Args:
+            b: the builder to emit into.
+            x: any tensor that has dimensions.
+            dim: along which positions are.
+            index: integers, of the shape of `x` but for `dim`; or 1 in dimensions along which
+                positions are the same.
+        """
+        dims = [d for d in range(x.rank) if d == dim or index.shape[d] > 1]
+        batches = [d for d in dims if d != dim]
+        slices = [d for d in range(x.rank) if d not in dims]
+        return b.gather(
+            x,
+            b.reshape(index, (*(index.shape[d] for d in dims), 1)),
+            offset_dims=slices,
+            collapsed_slice_dims=[dim],
+            start_index_map=[dim],
+            operand_batching_dims=batches,
+            start_indices_batching_dims=[dims.index(d) for d in batches],
+            index_vector_dim=len(dims),
+            slice_sizes=[x.shape[d] if d in slices else 1 for d in range(x.rank)],
+        )
+
     def combine_along(
         self, b: Builder, x: Value, dim: int, index: Value, updates: Value, how: Combination
     ) -> Value:

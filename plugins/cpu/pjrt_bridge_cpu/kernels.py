@@ -7,6 +7,7 @@ from pjrt_bridge_cpu.combining import CombinedElements
 from pjrt_bridge_cpu.complex_products import ComplexProducts
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.functions import VectorFunctions
+from pjrt_bridge_cpu.gathering import GatheredElements
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
@@ -19,6 +20,7 @@ from pjrt_bridge_cpu.thin_products import ThinProducts
 class XlaKernels(
     CombinedElements,
     DepthwiseSums,
+    GatheredElements,
     BlockedReductions,
     MaterializedValues,
     NormalizedRows,
