@@ -14,7 +14,8 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Builder, Value, memory_order
-from pjrt_bridge.stablehlo.kernels import Combination, Kernels, convert
+from pjrt_bridge.stablehlo.kernel_attributes import Combination
+from pjrt_bridge.stablehlo.kernels import Kernels, convert
 from pjrt_bridge_cpu.aten.library import can_call
 
 TARGET = "pjrt_bridge.combine.1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pjrt_bridge_cpu.bags import SummedBags
 from pjrt_bridge_cpu.bfloat16_products import Bfloat16Products
 from pjrt_bridge_cpu.combining import CombinedElements
 from pjrt_bridge_cpu.complex_products import ComplexProducts
@@ -29,6 +30,7 @@ class XlaKernels(
     ComplexProducts,
     ThinProducts,
     SmallProducts,
+    SummedBags,
     VectorFunctions,
     Bfloat16Products,
 ):

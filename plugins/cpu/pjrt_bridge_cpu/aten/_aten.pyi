@@ -23,6 +23,9 @@ MULTIPLY_THIN: int
 NORMALIZE_ROWS: int
 """Address of the XLA_FFI_Handler that normalizes rows (`native/norm.h`)."""
 
+SUM_BAGS: int
+"""Address of the XLA_FFI_Handler that sums bags of rows (`native/bags.h`)."""
+
 WRITE_WINDOWS: int
 """Address of the XLA_FFI_Handler that writes windows of elements (`native/windows.h`)."""
 

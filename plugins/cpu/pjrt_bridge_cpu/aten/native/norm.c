@@ -3,6 +3,7 @@
 #include "norm.h"
 
 #include "divide.h"
+#include "vectors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,8 +15,6 @@ static const char NAME[] = "A norm of rows";
 enum { WORTH_A_THREAD = 1 << 16 };
 /* Elements whose sum is added up in float32: the sums of these are added in float64. */
 enum { BLOCK = 4096, SIDES = 64, LINE = 64 };
-
-typedef enum { PORTABLE, AVX2, AVX512 } Vectors;
 
 typedef struct {
     const char *x;
@@ -31,9 +30,6 @@ typedef struct {
 } Norm;
 
 /* -- a row ----------------------------------------------------------------------------------- */
-
-/* Loops are for the compiler to make vectors of, in functions for each kind of vectors. */
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE int64_t
 size_of(int type)
@@ -181,38 +177,17 @@ run_portable(const Norm *norm, int64_t begin, int64_t end)
     run_rows(norm, begin, end);
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
-__attribute__((target("avx2,fma"))) static void
+FOR_AVX2 static void
 run_avx2(const Norm *norm, int64_t begin, int64_t end)
 {
     run_rows(norm, begin, end);
 }
 
-__attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,prefer-vector-width=512"))) static void
+FOR_AVX512 static void
 run_avx512(const Norm *norm, int64_t begin, int64_t end)
 {
     run_rows(norm, begin, end);
 }
-
-static Vectors
-widest_vectors(void)
-{
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return PORTABLE;
-    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512vl");
-    return avx512 ? AVX512 : AVX2;
-}
-#else
-#define run_avx2 run_portable
-#define run_avx512 run_portable
-
-static Vectors
-widest_vectors(void)
-{
-    return PORTABLE;
-}
-#endif
 
 static void (*const RUN[])(const Norm *, int64_t, int64_t) = {run_portable, run_avx2, run_avx512};
 
