@@ -105,6 +105,16 @@ def _recommender(torch: Any) -> Any:
     return Net()
 
 
+def _bags_by_offsets(mode: str, torch: Any) -> Callable[..., Any]:
+    """Bags of 24 to 44 indices of one list."""
+    offsets = torch.arange(0, 20_480, 40) + torch.arange(512) % 5 * 4
+
+    def bags(table: Any, indices: Any) -> Any:
+        return torch.nn.functional.embedding_bag(indices, table, offsets, mode=mode)
+
+    return bags
+
+
 def _tiny(torch: Any) -> Any:
     return torch.nn.Sequential(
         torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 4)
@@ -166,6 +176,15 @@ CASES = (
         _recommender,
         Array((512, 16)),
         *[Array((512, 20), "int64", below=20_000)] * 4,
+    ),
+    *(
+        _function(
+            f"embedding bags by offsets, {mode}",
+            partial(_bags_by_offsets, mode),
+            Array((20_000, 64)),
+            Array((20_480,), "int64", below=20_000),
+        )
+        for mode in ("sum", "mean")
     ),
     _module("LSTM", lambda torch: torch.nn.LSTM(96, 160, 2), Array((40, 8, 96))),
     _module(

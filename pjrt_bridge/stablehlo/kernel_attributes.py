@@ -1,11 +1,18 @@
-"""The numbers of what kernels compute: of a convolution, of attention, of a norm."""
+"""The numbers of what kernels compute: of a convolution, of attention, of a norm; reductions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pjrt_bridge.dtypes import DType
+
+Reduction = Literal["sum", "prod", "max", "min", "and", "or"]
+"""The operation of a reduction, as `Builder.reduce_sum`, `reduce_prod` and so on define it."""
+
+Combination = Reduction | Literal["last"]
+"""What several numbers at one place become; `last`: the last one of them, or any."""
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,14 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.values import Body, ElementwiseFunction
 from pjrt_bridge.stablehlo.composites import Composite
-from pjrt_bridge.stablehlo.kernel_attributes import Attention, Convolution, Norm
-
-Reduction = Literal["sum", "prod", "max", "min", "and", "or"]
-"""The operation of a reduction, as `Builder.reduce_sum`, `reduce_prod` and so on define it."""
-
-Combination = Reduction | Literal["last"]
-"""What several numbers at one place become; `last`: the last one of them, or any."""
+from pjrt_bridge.stablehlo.kernel_attributes import Attention, Convolution, Norm, Reduction
+from pjrt_bridge.stablehlo.position_kernels import PositionKernels
 
 FourierKind = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
 """A Fourier transform, as `Builder.fft` defines it."""
 
 
-class Kernels:
+class Kernels(PositionKernels):
     """The portable kernels.
 
     A subclass overrides methods, and calls `super()` for the cases that it does not cover.
@@ -186,7 +181,8 @@ class Kernels:
         Args:
             b: the builder to emit into.
             x: floats; half precision is computed in float32 and rounded once.
-            weight: of the shape of those dimensions, as `bias`; None: ones.
+            weight: of the shape of those dimensions, or of some before them, too; as `bias`. After
+                its last dimension that is not 1 a number is for all elements. None: ones.
             bias: None: zeros.
             how: the numbers; the variance is the biased one.
 
@@ -285,89 +281,6 @@ class Kernels:
         """
         places = [at if isinstance(at, Value) else b.full((), at, "int64") for at in starts]
         return b.dynamic_update_slice(x, part, places)
-
-    def write_slices(
-        self,
-        b: Builder,
-        x: Value,
-        dims: Sequence[int],
-        positions: Value,
-        slices: Value,
-        counting: int,
-    ) -> Value:
-        """Emit `x` with slices at positions that are computed.
-
-        One at a position out of range is left out. Where several are written to one position,
-        which of them is there is unspecified.
-
-        Args:
-            b: the builder to emit into.
-            x: any tensor.
-            dims: those that positions name, ascending.
-            positions: (count, len(dims)), integers.
-            slices: of the element type of `x`. Their dimensions are those of `x` without `dims`,
-                with one of `count` among them.
-            counting: which one that is.
-        """
-        (written,) = b.scatter(
-            [x],
-            positions,
-            [slices],
-            lambda _, new: new[0],
-            index_vector_dim=1,
-            update_window_dims=[dim for dim in range(slices.rank) if dim != counting],
-            inserted_window_dims=list(dims),
-            scatter_dims_to_operand_dims=list(dims),
-        )
-        return written
-
-    def combine_along(
-        self, b: Builder, x: Value, dim: int, index: Value, updates: Value, how: Combination
-    ) -> Value:
-        """Emit `x` with updates combined with its elements at positions along a dimension.
-
-        `out[index[i][j]][j]` is combined with `updates[i][j]` for dim 0. An update at a position
-        out of range is left out.
-
-        Args:
-            b: the builder to emit into.
-            x: any tensor that has dimensions.
-            dim: along which positions are.
-            index: integers, of the shape of the updates; or 1 in dimensions along which positions
-                are the same.
-            updates: of the element type of `x`, and of its shape but for `dim`.
-            how: they are combined.
-        """
-        combine = combination(b, how)
-        dims = [d for d in range(x.rank) if d == dim or index.shape[d] > 1]
-        batches = [d for d in dims if d != dim]
-        (combined,) = b.scatter(
-            [x],
-            b.reshape(index, (*(index.shape[d] for d in dims), 1)),
-            [updates],
-            lambda old, new: combine(old[0], new[0]),
-            index_vector_dim=len(dims),
-            update_window_dims=[d for d in range(x.rank) if d not in dims],
-            inserted_window_dims=[dim],
-            scatter_dims_to_operand_dims=[dim],
-            input_batching_dims=batches,
-            scatter_indices_batching_dims=[dims.index(d) for d in batches],
-        )
-        return combined
-
-
-def combination(b: Builder, how: Combination) -> Callable[[Value, Value], Value]:
-    """What a builder emits for two numbers at one place: the one there, and another one."""
-    emitted: dict[Combination, Callable[[Value, Value], Value]] = {
-        "sum": b.add,
-        "prod": b.multiply,
-        "max": b.maximum,
-        "min": b.minimum,
-        "and": b.and_,
-        "or": b.or_,
-        "last": lambda _, new: new,
-    }
-    return emitted[how]
 
 
 def convert(b: Builder, x: Value, dtype: DType) -> Value:

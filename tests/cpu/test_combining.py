@@ -17,7 +17,8 @@ from pjrt_bridge.errors import InvalidArgument
 from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.kernels import Combination, Kernels
+from pjrt_bridge.stablehlo.kernel_attributes import Combination
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import combining

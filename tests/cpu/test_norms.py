@@ -37,24 +37,28 @@ def _registered(client: Client) -> None:
 
 def exact(rows: int, length: int, centered: bool) -> Program:
     """The same in StableHLO, in float64."""
-    x, weight, bias = (
-        TensorType(shape, FLOAT64) for shape in ((rows, length), (length,), (length,))
-    )
-    b = Builder([x, weight, bias])
+    b = Builder([TensorType((rows, length), FLOAT64)] * 3)
     value, scale, shift = b.parameters
 
     def mean(of: Value) -> Value:
         return b.divide(b.reduce_sum(of, (1,)), b.full((rows,), length, FLOAT64))
 
-    def spread(of: Value, dim: int) -> Value:
-        return b.broadcast_in_dim(of, (rows, length), (dim,))
+    def spread(of: Value) -> Value:
+        return b.broadcast_in_dim(of, (rows, length), (0,))
 
     center = mean(value) if centered else b.full((rows,), 0.0, FLOAT64)
-    beyond = b.subtract(value, spread(center, 0))
+    beyond = b.subtract(value, spread(center))
     variance = mean(b.multiply(beyond, beyond))
     rstd = b.rsqrt(b.add(variance, b.full((rows,), EPS, FLOAT64)))
-    normal = b.multiply(beyond, spread(rstd, 0))
-    return b.finish([b.add(b.multiply(normal, spread(scale, 1)), spread(shift, 1)), center, rstd])
+    normal = b.multiply(beyond, spread(rstd))
+    return b.finish([b.add(b.multiply(normal, scale), shift), center, rstd])
+
+
+def repeated(side: Any, rows: int, length: int) -> Any:
+    """Sets of weights, as each element of the rows has one."""
+    sets, count = side.shape
+    each = np.repeat(side, length // count if count else 0, 1)
+    return np.tile(each, (rows // sets, 1)).astype(np.float64)
 
 
 def called(
@@ -81,6 +85,7 @@ SIZES = st.one_of(st.integers(0, 20), st.integers(60, 200), st.sampled_from([64,
 @given(
     st.integers(0, 9),
     SIZES,
+    *[st.sampled_from([1, 1, 3, 8])] * 2,
     *[st.sampled_from([FLOAT32, BFLOAT16])] * 4,
     st.booleans(),
     st.sampled_from([PORTABLE, AVX2, AVX512]),
@@ -90,7 +95,9 @@ SIZES = st.one_of(st.integers(0, 20), st.integers(60, 200), st.sampled_from([64,
 def test_it_is_the_norm(
     client: Client,
     rows: int,
-    length: int,
+    count: int,
+    sets: int,
+    side: int,
     x_dtype: dtypes.DType,
     dtype: dtypes.DType,
     weight_dtype: dtypes.DType,
@@ -101,10 +108,12 @@ def test_it_is_the_norm(
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
+    rows, length = rows * sets, count * side
     drawn = rng.standard_normal((rows, length)) * 10.0 ** rng.integers(-3, 4) + mean
     x = drawn.astype(x_dtype.numpy)
     weight, bias = (
-        rng.standard_normal(length).astype(side.numpy) for side in (weight_dtype, bias_dtype)
+        rng.standard_normal((sets, count)).astype(dtype.numpy)
+        for dtype in (weight_dtype, bias_dtype)
     )
     y, center, rstd = called(client, [x, weight, bias], dtype, centered, vectors)
     if not rows or not length:
@@ -112,7 +121,8 @@ def test_it_is_the_norm(
         assert np.isnan([*center[: length or rows], *rstd]).all() or centered is False
         assert y.shape == (rows, length)
         return
-    wide = [item.astype(np.float64) for item in (x, weight, bias)]
+    scale, shift = (repeated(item, rows, length) for item in (weight, bias))
+    wide = [x.astype(np.float64), scale, shift]
     expected, expected_center, expected_rstd = (
         np.asarray(item) for item in evaluate(exact(rows, length, centered), *wide)
     )
@@ -123,7 +133,7 @@ def test_it_is_the_norm(
     assert (np.abs(rstd / expected_rstd - 1) <= spread).all()
     np.testing.assert_allclose(center, expected_center, rtol=0, atol=unit * np.abs(wide[0]).max())
     normal = np.abs(wide[0] - expected_center[:, None]) * expected_rstd[:, None]
-    error = (off + spread)[:, None] * (1 + normal) * np.abs(weight) + unit * np.abs(bias)
+    error = (off + spread)[:, None] * (1 + normal) * np.abs(scale) + unit * np.abs(shift)
     rounding = 2.0**-8 * np.abs(expected) if dtype == BFLOAT16 else 0
     assert (np.abs(y - expected) <= 2 * error + rounding).all()
 
@@ -147,10 +157,11 @@ def test_special_numbers_stay_in_their_row(
 ) -> None:
     x = np.ones((3, length), np.float32)
     x[1, -4:] = SPECIAL[name]
-    weight, bias = np.ones(length, np.float32), np.zeros(length, np.float32)
+    weight, bias = np.ones((1, length), np.float32), np.zeros((1, length), np.float32)
     y, _, rstd = called(client, [x, weight, bias], FLOAT32, centered, vectors)
     # In float32 a square of 1e30 is an infinity, whose reciprocal root is 0.
-    wide = [item.astype(np.float64) for item in (x, weight, bias)]
+    sides = (repeated(item, 3, length) for item in (weight, bias))
+    wide = [x.astype(np.float64), *sides]
     expected, _, expected_rstd = (
         np.asarray(item) for item in evaluate(exact(3, length, centered), *wide)
     )
@@ -162,7 +173,7 @@ def test_special_numbers_stay_in_their_row(
 
 
 def test_one_column_is_the_bias(client: Client) -> None:
-    x, ones = np.full((5, 1), 3e8, np.float32), np.ones(1, np.float32)
+    x, ones = np.full((5, 1), 3e8, np.float32), np.ones((1, 1), np.float32)
     y, mean, rstd = called(client, [x, ones, 7 * ones], FLOAT32, centered=True)
     np.testing.assert_array_equal(y, 7)
     np.testing.assert_array_equal(mean, np.float64(np.float32(3e8)))
@@ -178,7 +189,8 @@ def test_what_is_rounded_before_the_weight(
     rng = np.random.default_rng(length)
     x = (rng.standard_normal((5, length)) * 7).astype(BFLOAT16.numpy)
     x[2, -1], x[3, 0] = np.nan, np.inf
-    weight, bias = rng.standard_normal(length).astype(np.float32), np.full(length, -0.0, np.float32)
+    weight = rng.standard_normal((1, length)).astype(np.float32)
+    bias = np.full((1, length), -0.0, np.float32)
     y, _, rstd = called(client, [x, weight, bias], dtype, False, vectors, rounded=True)
     with np.errstate(invalid="ignore"):
         normal = x.astype(np.float32) * rstd.astype(np.float32)[:, None]
@@ -188,7 +200,7 @@ def test_what_is_rounded_before_the_weight(
 
 def test_large_ones_are_divided_among_threads(client: Client) -> None:
     x = np.random.default_rng(0).standard_normal((3000, 257)).astype(np.float32)
-    ones = np.ones(257, np.float32)
+    ones = np.ones((1, 257), np.float32)
     y, _, _ = called(client, [x, ones, ones - 1], FLOAT32, centered=True)
     expected = functional.layer_norm(torch.from_numpy(x), (257,), eps=EPS)
     np.testing.assert_allclose(y, expected.numpy(), atol=1e-5)
@@ -215,6 +227,18 @@ def layer_norm_of_images(x: torch.Tensor, *sides: torch.Tensor) -> torch.Tensor:
     return functional.layer_norm(x, x.shape[1:])
 
 
+def group_norm(x: torch.Tensor, *sides: torch.Tensor) -> torch.Tensor:
+    return functional.group_norm(x, x.shape[1] // 4, *(side[: x.shape[1]] for side in sides))
+
+
+def group_norm_of_images(x: torch.Tensor, *sides: torch.Tensor) -> torch.Tensor:
+    return group_norm(x.permute(0, 3, 1, 2), *sides)
+
+
+def instance_norm(x: torch.Tensor, *sides: torch.Tensor) -> torch.Tensor:
+    return functional.group_norm(x, x.shape[1], *(side[: x.shape[1]] for side in sides))
+
+
 def rms_norm(x: torch.Tensor, *sides: torch.Tensor) -> torch.Tensor:
     return functional.rms_norm(x, x.shape[-1:], *sides)
 
@@ -235,6 +259,14 @@ CASES = {
     "neither": (layer_norm, (4, 64, 96), 0, torch.float32, (256, 96)),
     "bfloat16": (layer_norm, (4, 64, 96), 2, torch.bfloat16, (256, 96)),
     "several dimensions": (layer_norm_of_images, (8, 3, 32, 32), 0, torch.float32, (8, 3072)),
+    "group norm": (group_norm, (4, 64, 96), 2, torch.float32, (64, 384)),
+    "group norm of images": (group_norm, (4, 64, 4, 72), 2, torch.float32, (64, 1152)),
+    "group norm, bfloat16": (group_norm, (4, 64, 96), 2, torch.bfloat16, (64, 384)),
+    "group norm, a weight": (group_norm, (4, 64, 96), 1, torch.float32, (64, 384)),
+    "group norm, neither": (group_norm, (4, 64, 96), 0, torch.float32, (64, 384)),
+    "group norm of each channel": (instance_norm, (4, 64, 96), 2, torch.float32, (256, 96)),
+    "group norm, float64": (group_norm, (4, 64, 96), 2, torch.float64, None),
+    "group norm, few elements": (group_norm, (2, 8, 9), 2, torch.float32, None),
     "RMS norm": (rms_norm, (4, 64, 96), 1, torch.float32, (256, 96)),
     "RMS norm, bfloat16": (rms_norm, (4, 64, 96), 1, torch.bfloat16, (256, 96)),
     "RMS norm without a weight": (rms_norm, (4, 64, 96), 0, torch.float32, (256, 96)),
@@ -262,8 +294,19 @@ def test_which_norms_of_torch_are_calls(name: str, normalized: list[tuple[int, .
     torch.testing.assert_close(found, function(x, *sides))
 
 
+@pytest.mark.usefixtures("fresh")
+def test_channels_last_stay_where_they_are() -> None:
+    x, *sides = torch.randn(4, 8, 9, 64), torch.randn(64), torch.randn(64)
+    found = torch.compile(group_norm_of_images, backend="pjrt")(x, *sides)
+    expected = group_norm_of_images(x, *sides)
+    torch.testing.assert_close(found, expected)
+    assert found.stride() == expected.stride()
+
+
 TRAINED = {
     "layer norm": (layer_norm, 2, torch.float32),
+    "group norm": (group_norm, 2, torch.float32),
+    "group norm, bfloat16": (group_norm, 2, torch.bfloat16),
     "RMS norm": (rms_norm, 1, torch.float32),
     "RMS norm, bfloat16": (rms_norm, 1, torch.bfloat16),
     "RMS norm of Llama": (rms_norm_of_llama, 1, torch.float32),
@@ -326,7 +369,7 @@ def call_of(config: dict[str, Any], types: Sequence[TensorType], operands: int) 
     return builder.finish(list(results))
 
 
-X, W, S = (TensorType(shape, FLOAT32) for shape in ((2, 3), (3,), (2,)))
+X, W, S = (TensorType(shape, FLOAT32) for shape in ((2, 3), (1, 3), (2,)))
 WHOLE = (X, W, W, X, S, S)
 HOW = {"how": np.array([1, 0, AVX512], np.int64), "eps": np.array([EPS], np.float64)}
 
@@ -355,13 +398,32 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[TensorType], int, str]] = {
     "integers": (HOW, with_type(0, TensorType((2, 3), dtypes.of("int32"))), 3, "element type 4"),
     "weights of integers": (
         HOW,
-        with_type(1, TensorType((3,), dtypes.of("int32"))),
+        with_type(1, TensorType((1, 3), dtypes.of("int32"))),
         3,
         "expected float32 or bfloat16",
     ),
     "narrow statistics": (HOW, with_type(5, TensorType((2,), BFLOAT16)), 3, r"expected float32 \["),
     "another rank": (HOW, with_type(0, TensorType((1, 2, 3), FLOAT32)), 3, "rank 3, expected 2"),
-    "other weights": (HOW, with_type(2, TensorType((4,), FLOAT32)), 3, "do not fit each other"),
+    "weights of rank 1": (HOW, with_type(1, TensorType((3,), FLOAT32)), 3, "rank 1, expected 2"),
+    "other biases": (HOW, with_type(2, TensorType((1, 4), FLOAT32)), 3, "do not fit each other"),
+    "weights for other rows": (
+        HOW,
+        (X, *[TensorType((3, 3), FLOAT32)] * 2, X, S, S),
+        3,
+        "do not fit each other",
+    ),
+    "weights for other elements": (
+        HOW,
+        (X, *[TensorType((1, 2), FLOAT32)] * 2, X, S, S),
+        3,
+        "do not fit each other",
+    ),
+    "no weights": (
+        HOW,
+        (X, *[TensorType((0, 0), FLOAT32)] * 2, X, S, S),
+        3,
+        "do not fit each other",
+    ),
     "another result": (HOW, with_type(3, TensorType((3, 3), FLOAT32)), 3, "do not fit each other"),
     "other statistics": (HOW, with_type(4, TensorType((3,), FLOAT32)), 3, "do not fit each other"),
 }

@@ -205,7 +205,7 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
             self._rewrite(functions, (dict.fromkeys(self._functions, self._function_of),))
 
     def _function_of(self, _: Any, operation: Operation) -> Sequence[Value] | None:
-        found = self._functions[operation.name](self, *operation.operands)
+        found = self._in_place_of(operation.name, operation.operands)
         return None if found is None else [found]
 
     @staticmethod

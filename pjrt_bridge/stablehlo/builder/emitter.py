@@ -123,12 +123,20 @@ class Emitter:
 
     def _elementwise(self, op: str, *operands: Value) -> Value:
         """An elementwise operation, or what a target computes in its place."""
-        function = self._functions.get(op)
         found = None
         # Operands that do not fit are an error of the operation's.
-        if function is not None and _are_of_one_type(operands):
-            found = function(self, *operands)
+        if op in self._functions and _are_of_one_type(operands):
+            found = self._in_place_of(op, operands)
         return self._emit_one(op, operands) if found is None else found
+
+    def _in_place_of(self, op: str, operands: Sequence[Value]) -> Value | None:
+        """What a target computes in the place of an operation, which may have it for some cases."""
+        functions = self._functions
+        self._functions = {name: each for name, each in functions.items() if name != op}
+        try:
+            return functions[op](self, *operands)
+        finally:
+            self._functions = functions
 
     def _emit(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import bindings
-from pjrt_bridge.stablehlo.kernels import Reduction
+from pjrt_bridge.stablehlo.kernel_attributes import Reduction
 from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, name_of, number
 
 _REDUCTIONS: Mapping[str, Reduction] = {

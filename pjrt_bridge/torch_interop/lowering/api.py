@@ -30,8 +30,8 @@ The other modules of this package may change with any version.
 
 from pjrt_bridge.stablehlo.builder.values import Body
 from pjrt_bridge.stablehlo.composites import Composite
-from pjrt_bridge.stablehlo.kernel_attributes import Attention, Convolution
-from pjrt_bridge.stablehlo.kernels import FourierKind, Kernels, Reduction, convert
+from pjrt_bridge.stablehlo.kernel_attributes import Attention, Convolution, Reduction
+from pjrt_bridge.stablehlo.kernels import FourierKind, Kernels, convert
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import (
     Lowering,

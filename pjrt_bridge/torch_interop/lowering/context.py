@@ -18,7 +18,8 @@ import torch
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
+from pjrt_bridge.stablehlo.kernel_attributes import Reduction
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 

@@ -88,7 +88,9 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     """Products and reductions as they are fast here."""
     if not _is_own(plugin):
         return None
+    from pjrt_bridge_cpu.bags import can_sum_bags
     from pjrt_bridge_cpu.combining import can_combine
+    from pjrt_bridge_cpu.gathering import can_gather
     from pjrt_bridge_cpu.norms import can_normalize
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
     from pjrt_bridge_cpu.windows import can_write
@@ -108,8 +110,10 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
         found = kernels(use_of(client))
         found.can_check = can_check(client)
     found.can_combine = can_combine(client)
+    found.can_gather = can_gather(client)
     found.can_multiply_thin = can_multiply_thin(client)
     found.can_normalize = can_normalize(client)
+    found.can_sum_bags = can_sum_bags(client)
     found.can_write = can_write(client)
     return found
 

@@ -14,7 +14,8 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Builder, Value, memory_order
-from pjrt_bridge.stablehlo.kernels import Combination, Kernels, convert
+from pjrt_bridge.stablehlo.kernel_attributes import Combination
+from pjrt_bridge.stablehlo.kernels import Kernels, convert
 from pjrt_bridge_cpu.aten.library import can_call
 
 TARGET = "pjrt_bridge.combine.1"
@@ -59,9 +60,9 @@ class CombinedElements(Kernels):
             return super().combine_along(b, x, dim, index, updates, how)
         found = combine(
             b,
-            _in_three(b, x, dim),
-            _in_three(b, _repeated(b, convert(b, index, _INT64), dim, updates.shape), dim),
-            _in_three(b, updates, dim),
+            in_three(b, x, dim),
+            in_three(b, _repeated(b, convert(b, index, _INT64), dim, updates.shape), dim),
+            in_three(b, updates, dim),
             how,
         )
         return b.reshape(found, x.shape)
@@ -78,7 +79,7 @@ def _repeated(b: Builder, index: Value, dim: int, shape: Sequence[int]) -> Value
     return b.broadcast_in_dim(index, tuple(wanted), tuple(range(index.rank)))
 
 
-def _in_three(b: Builder, x: Value, dim: int) -> Value:
+def in_three(b: Builder, x: Value, dim: int) -> Value:
     """The dimensions before one, that one, and those behind it."""
     return b.reshape(x, (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pjrt_bridge_cpu.bags import SummedBags
 from pjrt_bridge_cpu.bfloat16_products import Bfloat16Products
 from pjrt_bridge_cpu.combining import CombinedElements
 from pjrt_bridge_cpu.complex_products import ComplexProducts
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.functions import VectorFunctions
+from pjrt_bridge_cpu.gathering import GatheredElements
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
@@ -19,6 +21,7 @@ from pjrt_bridge_cpu.thin_products import ThinProducts
 class XlaKernels(
     CombinedElements,
     DepthwiseSums,
+    GatheredElements,
     BlockedReductions,
     MaterializedValues,
     NormalizedRows,
@@ -27,6 +30,7 @@ class XlaKernels(
     ComplexProducts,
     ThinProducts,
     SmallProducts,
+    SummedBags,
     VectorFunctions,
     Bfloat16Products,
 ):

@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm of rows, by a call (`aten/native/norm.c`).
+"""Layer norm, RMS norm and group norm, by a call (`aten/native/norm.c`).
 
 XLA's CPU compiler makes a loop of each sum and one of the result, each of which reads the value
 from memory, and converts bfloat16 in all of them.
@@ -7,6 +7,7 @@ from memory, and converts bfloat16 in all of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import Norm
 from pjrt_bridge.stablehlo.kernels import Kernels, convert
 from pjrt_bridge_cpu.aten.library import can_call
 
-TARGET = "pjrt_bridge.norm.2"
+TARGET = "pjrt_bridge.norm.3"
 """Name of the custom call. Its number changes with what it is given."""
 
 LEAST = 1 << 14
@@ -54,14 +55,17 @@ class NormalizedRows(Kernels):
         )
         if not takes:
             return None
-        kept = x.shape[: x.rank - how.count]
-        length = math.prod(x.shape[x.rank - how.count :])
-        rows = b.reshape(x, (math.prod(kept), length))
+        kept, inner = x.shape[: x.rank - how.count], x.shape[x.rank - how.count :]
+        found = {_sets(x.shape, how.count, side.shape) for side in (weight, bias) if side}
+        if len(found) > 1:
+            return None
+        sides = next(iter(found), (1, 1))
+        rows = b.reshape(x, (math.prod(kept), math.prod(inner)))
         # What is multiplied by 1 and added to -0 stays as it is, in each bit.
         scale, shift = (
-            b.full((length,), neutral, _FLOAT32)
+            b.full(sides, neutral, _FLOAT32)
             if side is None
-            else _narrow_or_wide(b, b.reshape(side, (length,)))
+            else _narrow_or_wide(b, b.reshape(side, sides))
             for side, neutral in ((weight, 1.0), (bias, -0.0))
         )
         y, mean, rstd = normalize(
@@ -75,6 +79,12 @@ class NormalizedRows(Kernels):
             rounded=how.rounding is not None,
         )
         return b.reshape(y, x.shape), b.reshape(mean, kept), b.reshape(rstd, kept)
+
+
+def _sets(shape: Sequence[int], count: int, side: Sequence[int]) -> tuple[int, int]:
+    """How many sets of weights there are, and how many are in each; see `Kernels.normalize`."""
+    first = len(shape) - count - (len(shape) - len(side))
+    return math.prod(side[: max(first, 0)]), math.prod(side[max(first, 0) :])
 
 
 def _narrow_or_wide(b: Builder, side: Value) -> Value:
@@ -104,7 +114,8 @@ def normalize(
     Args:
         b: the builder to emit into.
         x: (rows, length), float32 or bfloat16.
-        weight: (length,), float32 or bfloat16.
+        weight: (sets, count), float32 or bfloat16. Row r has set r % sets, of which each number is
+            for length / count elements side by side.
         bias: the same.
         eps: is added to the variance.
         dtype: of the result, float32 or bfloat16.

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Value, memory_order
-from pjrt_bridge.stablehlo.kernels import Kernels, Reduction, combination
+from pjrt_bridge.stablehlo.kernel_attributes import Reduction
+from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.stablehlo.position_kernels import combination
 
 _FLOAT32, _NARROW = dtypes.of("float32"), (dtypes.of("bfloat16"), dtypes.of("float16"))
 

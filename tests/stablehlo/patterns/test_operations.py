@@ -15,8 +15,8 @@ from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.builder.values import ElementwiseFunction
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
-from pjrt_bridge.stablehlo.kernel_attributes import Convolution
-from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
+from pjrt_bridge.stablehlo.kernel_attributes import Convolution, Reduction
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns import for_target, rounds
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType

@@ -9,7 +9,8 @@ from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.registry import brought
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
+from pjrt_bridge.stablehlo.kernel_attributes import Reduction
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.lowering import registry as portable

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.kernels import Combination
+from pjrt_bridge.stablehlo.kernel_attributes import Combination
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, normalize_dim
 from pjrt_bridge.torch_interop.lowering.indexing.reading import varying
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part

@@ -166,19 +166,8 @@ def gather_along(c: Context, x: Value, at: int, index: Value) -> Value:
         if d != at:
             x = part(c, x, d, 0, index.shape[d])
     positions, dims = varying(index, at)
-    batches = [d for d in dims if d != at]
-    slices = [d for d in range(x.rank) if d not in dims]
-    return c.b.gather(
-        x,
-        c.reshape(positions, (*(index.shape[d] for d in dims), 1)),
-        offset_dims=slices,
-        collapsed_slice_dims=[at],
-        start_index_map=[at],
-        operand_batching_dims=batches,
-        start_indices_batching_dims=[dims.index(d) for d in batches],
-        index_vector_dim=len(dims),
-        slice_sizes=[x.shape[d] if d in slices else 1 for d in range(x.rank)],
-    )
+    sizes = [index.shape[d] if d in dims else 1 for d in range(x.rank)]
+    return c.kernels.gather_along(c.b, x, at, c.reshape(positions, sizes))
 
 
 def varying(index: Value, at: int) -> tuple[Value, tuple[int, ...]]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.kernels import Combination
+from pjrt_bridge.stablehlo.kernel_attributes import Combination
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar
 from pjrt_bridge.torch_interop.lowering.indexing.along import scatter_along
 from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along

@@ -14,7 +14,7 @@ from functools import partial
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.builder.orders import inverse_order
-from pjrt_bridge.stablehlo.kernels import Combination
+from pjrt_bridge.stablehlo.kernel_attributes import Combination
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     INT64,

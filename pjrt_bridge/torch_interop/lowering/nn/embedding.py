@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.kernels import Combination
+from pjrt_bridge.stablehlo.kernel_attributes import Combination
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     INT64,
@@ -48,13 +48,27 @@ def embedding_bag(
     b = c.b
     bags = _Bags(c, weight.shape, indices, _bag_of_each(c, offsets, indices.size), padding_idx)
     bags.count = c.output.shape[0]
-    rows = c.widen(take(c, weight, indices, 0))
     none = c.full((bags.count,), 0, INT64)
     sizes = none if mode == _SUM else bags.sizes()
     chosen = sizes
+    total = None
+    if mode != _MAX:
+        ends = c.cast(offsets, INT64)
+        if not include_last_offset:
+            ends = b.concatenate([ends, c.full((1,), indices.size, INT64)], 0)
+        total = c.kernels.sums_of_bags(
+            b,
+            weight,
+            indices,
+            ends,
+            per_sample_weights,
+            mean=mode == _MEAN,
+            ignored=bags.ignored,
+        )
+    rows = c.widen(take(c, weight, indices, 0))
     if mode == _MAX:
         total, chosen = bags.largest(rows)
-    else:
+    elif total is None:
         if per_sample_weights is not None:
             factor = c.cast(per_sample_weights, rows.dtype)
             rows = b.multiply(rows, c.along(factor, rows.shape, 0))
@@ -77,6 +91,15 @@ def embedding_bag(
 def equal_bags(c: Context, table: Value, indices: Value, length: int, mean: bool) -> Value:
     """(bags, width): sums or means of `length` rows each; see `passes.equal_bags`."""
     b = c.b
+    ends = b.multiply(
+        b.iota((indices.size // length + 1,), 0, INT64),
+        c.full((indices.size // length + 1,), length, INT64),
+    )
+    found = c.kernels.sums_of_bags(
+        b, table, c.reshape(indices, (indices.size,)), ends, None, mean=mean, ignored=-1
+    )
+    if found is not None:
+        return c.result(found)
     rows = c.widen(take(c, table, indices, 0))
     groups = c.reshape(rows, (rows.shape[0] // length, length, rows.shape[1]))
     total = b.reduce_sum(groups, (1,))
@@ -105,6 +128,7 @@ class _Bags:
     Attributes:
         of: the bag of each index.
         kept: whether an index is not ignored.
+        ignored: the index that is.
         count: number of bags.
     """
 
@@ -116,8 +140,9 @@ class _Bags:
         self._c = c
         self.of = of
         self._indices = c.cast(indices, INT64)
-        index = padding + table[0] if padding < -1 else padding
-        self.kept = c.b.compare(self._indices, c.full(indices.shape, index, INT64), "NE")
+        self.ignored = padding + table[0] if padding < -1 else padding
+        ignored = c.full(indices.shape, self.ignored, INT64)
+        self.kept = c.b.compare(self._indices, ignored, "NE")
 
     def _places(self, kept: Value) -> Value:
         """The bag of each index; out of range for ignored ones."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.builder.orders import memory_order
 from pjrt_bridge.stablehlo.kernel_attributes import Norm
 from pjrt_bridge.torch_interop.lowering.context import (
     Context,
@@ -123,6 +124,19 @@ def group_norm(
 ) -> OptionalValues:
     """Normalized over each group of channels; also mean and reciprocal standard deviation."""
     b = c.b
+    found = None
+    if not isinstance(eps, Value) and memory_order(x) == tuple(range(x.rank)):
+        # One number for each channel.
+        scale, shift = (
+            None if side is None else c.reshape(side, (group, channels // group, 1))
+            for side in (weight, bias)
+        )
+        grouped = c.reshape(x, (n, group, channels // group, inner_size))
+        how = Norm(2, eps, is_centered=True, dtype=c.output.dtype)
+        found = c.kernels.normalize(b, grouped, scale, shift, how)
+    if found is not None:
+        y, mean, rstd = found
+        return c.promised(c.reshape(y, x.shape), mean, rstd)
     groups = _ChannelGroups(c, x.shape, (n, channels, inner_size), group)
     value = groups.whole(c.widen(x))
     mean = groups.mean(value)

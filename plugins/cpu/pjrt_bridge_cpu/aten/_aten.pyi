@@ -11,6 +11,9 @@ CHECK_POSITIONS: int
 COMBINE_ALONG: int
 """Address of the XLA_FFI_Handler that combines updates with an array (`native/combine.h`)."""
 
+GATHER_ALONG: int
+"""Address of the XLA_FFI_Handler that reads at positions (`native/gather.h`)."""
+
 HANDLER: int
 """Address of the XLA_FFI_Handler."""
 
@@ -19,6 +22,9 @@ MULTIPLY_THIN: int
 
 NORMALIZE_ROWS: int
 """Address of the XLA_FFI_Handler that normalizes rows (`native/norm.h`)."""
+
+SUM_BAGS: int
+"""Address of the XLA_FFI_Handler that sums bags of rows (`native/bags.h`)."""
 
 WRITE_WINDOWS: int
 """Address of the XLA_FFI_Handler that writes windows of elements (`native/windows.h`)."""

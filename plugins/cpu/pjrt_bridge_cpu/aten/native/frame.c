@@ -77,6 +77,16 @@ read_update(const Frame *frame, const Buffer *all[4], char *message)
     return 0;
 }
 
+int64_t
+size_of_type(int dtype)
+{
+    static const signed char SIZES[] = {
+        [PRED] = 1, [S8] = 1, [S16] = 2, [S32] = 4, [S64] = 8,  [U8] = 1,   [U16] = 2,  [U32] = 4,
+        [U64] = 8,  [F16] = 2, [F32] = 4, [F64] = 8, [C64] = 8, [BF16] = 2, [C128] = 16,
+    };
+    return dtype > 0 && dtype < (int)sizeof SIZES ? SIZES[dtype] : 0;
+}
+
 void
 copy_array(const Buffer *to, const Buffer *from, int64_t width)
 {

@@ -32,6 +32,9 @@ const void *array_of(const Frame *frame, const char *name, int dtype, size_t siz
 /* Where a check is in the user's program, from the attribute `where`. */
 int read_where(const Frame *frame, const Span **where, char *message);
 
+/* The bytes of an element; 0 where it has no whole ones. */
+int64_t size_of_type(int dtype);
+
 /* How many elements a buffer has. */
 int64_t count_of(const Buffer *buffer);
 

@@ -6,12 +6,14 @@
  * finds. A program may come from anywhere, so only the operators that `connect` was given are
  * called.
  *
+ *     bags.c       another custom call, which needs no operator: sums of bags of rows
  *     call.c       what a program says, compared with the operator and the buffers
- *     combine.c    another custom call, which needs no operator: updates along a dimension
+ *     combine.c    another one: updates along a dimension
  *     divide.c     threads for large work
  *     divisors.c   another one: a check of divisors
  *     frame.c      what every custom call does with its caller
- *     norm.c       another one: layer norm and RMS norm of rows
+ *     gather.c     another one: elements at positions along a dimension
+ *     norm.c       another one: layer norm, RMS norm and group norm
  *     parts.c      a large call on several threads
  *     positions.c  another one: a check of positions
  *     run.c        a part of a call: tensors of buffers, and the operator
@@ -24,9 +26,11 @@
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
+#include "bags.h"
 #include "call.h"
 #include "combine.h"
 #include "divisors.h"
+#include "gather.h"
 #include "norm.h"
 #include "positions.h"
 #include "thin.h"
@@ -191,8 +195,10 @@ PyInit__aten(void)
         add_address(module, "CHECK_DIVISORS", (void *)check_divisors) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         add_address(module, "COMBINE_ALONG", (void *)combine_along) ||
+        add_address(module, "GATHER_ALONG", (void *)gather_along) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "NORMALIZE_ROWS", (void *)normalize_rows) ||
+        add_address(module, "SUM_BAGS", (void *)sum_bags) ||
         add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
         Py_DECREF(module);

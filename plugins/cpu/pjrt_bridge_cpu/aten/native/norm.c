@@ -3,6 +3,7 @@
 #include "norm.h"
 
 #include "divide.h"
+#include "vectors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,8 +16,6 @@ enum { WORTH_A_THREAD = 1 << 16 };
 /* Elements whose sum is added up in float32: the sums of these are added in float64. */
 enum { BLOCK = 4096, SIDES = 64, LINE = 64 };
 
-typedef enum { PORTABLE, AVX2, AVX512 } Vectors;
-
 typedef struct {
     const char *x;
     const float *weight, *bias; /* The type of each may be another one as they are read. */
@@ -24,15 +23,13 @@ typedef struct {
     float *mean, *rstd;
     int x_type, y_type, weight_type, bias_type;
     int64_t rows, length;
+    int64_t sets, count; /* Of weights and biases; how many are in a set. */
     double eps;
     bool is_centered, is_rounded;
     Vectors vectors;
 } Norm;
 
 /* -- a row ----------------------------------------------------------------------------------- */
-
-/* Loops are for the compiler to make vectors of, in functions for each kind of vectors. */
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE int64_t
 size_of(int type)
@@ -125,12 +122,23 @@ write_row(const Norm *norm, const char *restrict x, int64_t row, int x_type, int
           bool is_rounded)
 {
     char *restrict y = norm->y + row * norm->length * size_of(y_type);
-    const float *restrict weight = norm->weight, *restrict bias = norm->bias;
+    const int64_t first = row % norm->sets * norm->count;
+    const float *restrict weight = norm->weight + first, *restrict bias = norm->bias + first;
     const float mean = norm->mean[row], rstd = norm->rstd[row];
-    for (int64_t i = 0; i < norm->length; i++) {
-        const float normal = (float_at(x, x_type, i) - mean) * rstd;
-        put(y, y_type, i, (is_rounded ? rounded(normal) : normal) * weight[i] + bias[i]);
+#define NORMAL(index) (float_at(x, x_type, index) - mean) * rstd
+#define PUT(index, normal, k) \
+    put(y, y_type, index, (is_rounded ? rounded(normal) : (normal)) * weight[k] + bias[k])
+    if (norm->count == norm->length) {
+        for (int64_t i = 0; i < norm->length; i++)
+            PUT(i, NORMAL(i), i);
+        return;
     }
+    const int64_t side = norm->length / norm->count;
+    for (int64_t k = 0; k < norm->count; k++)
+        for (int64_t i = k * side; i < (k + 1) * side; i++)
+            PUT(i, NORMAL(i), k);
+#undef PUT
+#undef NORMAL
 }
 
 INLINE void
@@ -169,38 +177,17 @@ run_portable(const Norm *norm, int64_t begin, int64_t end)
     run_rows(norm, begin, end);
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
-__attribute__((target("avx2,fma"))) static void
+FOR_AVX2 static void
 run_avx2(const Norm *norm, int64_t begin, int64_t end)
 {
     run_rows(norm, begin, end);
 }
 
-__attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,prefer-vector-width=512"))) static void
+FOR_AVX512 static void
 run_avx512(const Norm *norm, int64_t begin, int64_t end)
 {
     run_rows(norm, begin, end);
 }
-
-static Vectors
-widest_vectors(void)
-{
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return PORTABLE;
-    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512vl");
-    return avx512 ? AVX512 : AVX2;
-}
-#else
-#define run_avx2 run_portable
-#define run_avx512 run_portable
-
-static Vectors
-widest_vectors(void)
-{
-    return PORTABLE;
-}
-#endif
 
 static void (*const RUN[])(const Norm *, int64_t, int64_t) = {run_portable, run_avx2, run_avx512};
 
@@ -233,25 +220,29 @@ read_norm(const Frame *frame, Norm *norm, char *message)
         all[i] = side->buffers[i % 3];
         if (!REACHES(all[i]->size, Buffer, dims))
             return fail(message, "an operand or a result ends early");
-        const bool is_row = i % 3 == 0, is_statistic = i > 3;
+        const bool is_statistic = i > 3;
         if (all[i]->dtype != F32 && (is_statistic || all[i]->dtype != BF16))
             return fail(message, "found element type %d, expected float32%s", all[i]->dtype,
                         is_statistic ? "" : " or bfloat16");
-        if (all[i]->rank != 1 + is_row)
+        if (all[i]->rank != 2 - is_statistic)
             return fail(message, "found an array of rank %lld, expected %d",
-                        (long long)all[i]->rank, 1 + is_row);
+                        (long long)all[i]->rank, 2 - is_statistic);
     }
     const Buffer *x = all[0], *weight = all[1], *bias = all[2], *y = all[3];
     const int64_t rows = x->dims[0], length = x->dims[1];
-    if (weight->dims[0] != length || bias->dims[0] != length || y->dims[0] != rows ||
-        y->dims[1] != length || all[4]->dims[0] != rows || all[5]->dims[0] != rows)
+    const int64_t sets = weight->dims[0], count = weight->dims[1];
+    bool fits = bias->dims[0] == sets && bias->dims[1] == count && y->dims[0] == rows &&
+                y->dims[1] == length && all[4]->dims[0] == rows && all[5]->dims[0] == rows;
+    fits = fits && (sets ? rows % sets == 0 : !rows) && (count ? length % count == 0 : !length);
+    if (!fits)
         return fail(message, "its operands and its results do not fit each other");
     const Vectors widest = widest_vectors();
     *norm = (Norm){
         .x = x->data, .weight = (const float *)weight->data, .bias = (const float *)bias->data,
         .y = y->data, .mean = (float *)all[4]->data, .rstd = (float *)all[5]->data,
         .x_type = x->dtype, .y_type = y->dtype, .weight_type = weight->dtype,
-        .bias_type = bias->dtype, .rows = rows, .length = length, .eps = *eps,
+        .bias_type = bias->dtype, .rows = rows, .length = length, .sets = sets, .count = count,
+        .eps = *eps,
         .is_centered = how[0] != 0, .is_rounded = how[1] != 0,
         .vectors = how[2] < (int64_t)widest ? (Vectors)how[2] : widest,
     };
@@ -267,14 +258,15 @@ widen_sides(Norm *norm, float **memory, char *message)
     *memory = NULL;
     if (types[0] == F32 && types[1] == F32)
         return 0;
-    *memory = calloc((size_t)norm->length + 1, 2 * sizeof **memory);
+    const int64_t all = norm->sets * norm->count;
+    *memory = calloc((size_t)all + 1, 2 * sizeof **memory);
     if (!*memory)
-        return fail(message, "no memory is left for %lld weights", (long long)norm->length);
+        return fail(message, "no memory is left for %lld weights", (long long)all);
     for (int side = 0; side < 2; side++) {
-        float *wide = *memory + side * norm->length;
+        float *wide = *memory + side * all;
         if (types[side] == F32)
             continue;
-        for (int64_t i = 0; i < norm->length; i++)
+        for (int64_t i = 0; i < all; i++)
             wide[i] = float_at((const char *)*sides[side], BF16, i);
         *sides[side] = wide;
     }

@@ -1,4 +1,4 @@
-/* A custom call that normalizes rows: layer norm, RMS norm.
+/* A custom call that normalizes rows: layer norm, RMS norm, group norm.
  *
  * A row stays in the first cache while it is summed and written, so that memory is read and written
  * once.
@@ -9,7 +9,8 @@
 
 #include "xla.h"
 
-/* Operands: x (rows, length), weight and bias (length), float32 or bfloat16. Results:
+/* Operands: x (rows, length), weight and bias (sets, count), float32 or bfloat16. Row r has set
+ * r % sets, of which each number is for length / count elements side by side. Results:
  * (x - mean) * rstd * weight + bias, of the shape of x, float32 or bfloat16, computed in float32 and
  * rounded; mean and rstd (rows), float32, where rstd = 1 / sqrt(variance + eps) with the biased
  * variance. All are row-major. The attribute `how` has three int64: whether rows are centered,

@@ -2,13 +2,17 @@
 
 #include "positions.h"
 
-#include "frame.h"
+#include "divide.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char NAME[] = "A check of positions";
+
+/* Positions that are worth waking a thread; that are looked at before they are copied. */
+enum { WORTH_A_THREAD = 1 << 16, BLOCK = 1024 };
 
 typedef struct {
     const Buffer *given, *result;
@@ -16,6 +20,7 @@ typedef struct {
     const int64_t *range; /* The smallest and the largest position. */
     const Span *where;
     const Span *refusal; /* What an error says instead of the range; may be NULL. */
+    atomic_llong *smallest, *largest;
 } Check;
 
 /* What a program says of a check, which may come from anywhere. */
@@ -45,26 +50,41 @@ read_check(const Frame *frame, Check *check, char *message)
     return 0;
 }
 
-static void
-find_extremes(const Check *check, int64_t *smallest, int64_t *largest)
-{
-    if (check->given->dtype == S64) {
-        const int64_t *positions = (const int64_t *)check->given->data;
-        int64_t low = INT64_MAX, high = INT64_MIN;
-        for (int64_t i = 0; i < check->count; i++) {
-            low = positions[i] < low ? positions[i] : low;
-            high = positions[i] > high ? positions[i] : high;
-        }
-        *smallest = low, *largest = high;
-    } else {
-        const int32_t *positions = (const int32_t *)check->given->data;
-        int32_t low = INT32_MAX, high = INT32_MIN;
-        for (int64_t i = 0; i < check->count; i++) {
-            low = positions[i] < low ? positions[i] : low;
-            high = positions[i] > high ? positions[i] : high;
-        }
-        *smallest = low, *largest = high;
+/* A block stays in the first cache while it is looked at and copied. */
+#define CHECK_BLOCKS(TYPE, LOWEST, HIGHEST)                                                        \
+    for (int64_t block = begin; block < end; block += BLOCK) {                                     \
+        const int64_t next = end - block < BLOCK ? end : block + BLOCK;                            \
+        const TYPE *positions = (const TYPE *)(const void *)check->given->data;                    \
+        TYPE low = HIGHEST, high = LOWEST;                                                         \
+        for (int64_t i = block; i < next; i++) {                                                   \
+            low = positions[i] < low ? positions[i] : low;                                         \
+            high = positions[i] > high ? positions[i] : high;                                      \
+        }                                                                                          \
+        smallest = low < smallest ? low : smallest;                                                \
+        largest = high > largest ? high : largest;                                                 \
+        if (check->result->data != check->given->data)                                             \
+            memcpy((TYPE *)(void *)check->result->data + block, positions + block,                 \
+                   (size_t)(next - block) * sizeof *positions);                                    \
     }
+
+static int
+check_range(const void *data, int64_t begin, int64_t end, char *message)
+{
+    const Check *check = data;
+    int64_t smallest = INT64_MAX, largest = INT64_MIN;
+    (void)message;
+    if (check->given->dtype == S64) {
+        CHECK_BLOCKS(int64_t, INT64_MIN, INT64_MAX)
+    } else {
+        CHECK_BLOCKS(int32_t, INT32_MIN, INT32_MAX)
+    }
+    int64_t known = atomic_load(check->smallest);
+    while (smallest < known && !atomic_compare_exchange_weak(check->smallest, &known, smallest))
+        ;
+    known = atomic_load(check->largest);
+    while (largest > known && !atomic_compare_exchange_weak(check->largest, &known, largest))
+        ;
+    return 0;
 }
 
 /* The bytes of a text that a message has room for, beside others. */
@@ -84,8 +104,11 @@ check_positions(Frame *frame)
     Check check = {0};
     if (check_caller(frame, message) || read_check(frame, &check, message))
         return refuse(frame, INVALID_ARGUMENT, NAME, message);
-    int64_t smallest, largest;
-    find_extremes(&check, &smallest, &largest);
+    atomic_llong smallest = INT64_MAX, largest = INT64_MIN;
+    check.smallest = &smallest, check.largest = &largest;
+    const Division division = {check_range, &check, check.count, WORTH_A_THREAD, 1};
+    if (check.count && divide(frame, &division, message))
+        return refuse(frame, INTERNAL, NAME, message);
     if (check.count && (smallest < check.range[0] || largest > check.range[1])) {
         if (check.refusal)
             fail(message, "OUT_OF_RANGE: %.*s: %.*s", shown(check.where), check.where->data,
@@ -97,8 +120,5 @@ check_positions(Frame *frame)
         ErrorArgs args = {sizeof args, NULL, message, OUT_OF_RANGE};
         return frame->api->create(&args);
     }
-    if (check.result->data != check.given->data)
-        memcpy(check.result->data, check.given->data,
-               (size_t)check.count * (check.given->dtype == S64 ? 8 : 4));
     return NULL;
 }

@@ -25,16 +25,6 @@ typedef struct {
     int64_t together; /* From which dimension on all elements lie side by side in both. */
 } Writes;
 
-static int64_t
-size_of(int dtype)
-{
-    static const signed char SIZES[] = {
-        [PRED] = 1, [S8] = 1, [S16] = 2, [S32] = 4, [S64] = 8,  [U8] = 1,   [U16] = 2,  [U32] = 4,
-        [U64] = 8,  [F16] = 2, [F32] = 4, [F64] = 8, [C64] = 8, [BF16] = 2, [C128] = 16,
-    };
-    return dtype > 0 && dtype < (int)sizeof SIZES ? SIZES[dtype] : 0;
-}
-
 /* The attribute; NULL where it is none that fits the arrays. */
 static const int64_t *
 read_how(const Frame *frame, int64_t rank, int64_t named)
@@ -87,7 +77,7 @@ read_writes(const Frame *frame, Writes *writes, char *message)
     if (read_update(frame, all, message))
         return -1;
     const Buffer *array = all[0], *positions = all[1], *windows = all[2], *result = all[3];
-    int64_t size = size_of(array->dtype), rank = array->rank;
+    int64_t size = size_of_type(array->dtype), rank = array->rank;
     if (!size || windows->dtype != array->dtype || result->dtype != array->dtype ||
         positions->dtype != S64)
         return fail(message, "found element types %d, %d and %d, expected one of whole bytes, "

@@ -1,0 +1,151 @@
+"""Kernels that read and write at positions that are computed; a part of `kernels.Kernels`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.kernel_attributes import Combination
+
+
+class PositionKernels:
+    """The portable kernels of rows and elements at positions."""
+
+    def sums_of_bags(
+        self,
+        b: Builder,
+        table: Value,
+        positions: Value,
+        ends: Value,
+        factors: Value | None,
+        *,
+        mean: bool,
+        ignored: int,
+    ) -> Value | None:
+        """Emit the sums of bags of a table's rows as one kernel; None where there is none, as here.
+
+        Args:
+            b: the builder to emit into.
+            table: (rows, width), floats; half precision is summed in float32 and rounded once.
+            positions: (count,), integers.
+            ends: (bags + 1,), int64, ascending. Bag i has the positions from `ends[i]` up to
+                `ends[i + 1]`.
+            factors: of the rows, (count,); None: ones.
+            mean: sums are divided by how many rows they have.
+            ignored: a position that is left out.
+
+        Returns:
+            (bags, width), of the table's element type; 0 for a bag of no row.
+        """
+        return None
+
+    def gather_along(self, b: Builder, x: Value, dim: int, index: Value) -> Value:
+        """Emit the elements of `x` at positions along a dimension.
+
+        `out[i][j] = x[index[i][j]][j]` for dim 0. A position out of range is moved to the nearest
+        that is not.
+
+        Args:
+            b: the builder to emit into.
+            x: any tensor that has dimensions.
+            dim: along which positions are.
+            index: integers, of the shape of `x` but for `dim`; or 1 in dimensions along which
+                positions are the same.
+        """
+        dims = [d for d in range(x.rank) if d == dim or index.shape[d] > 1]
+        batches = [d for d in dims if d != dim]
+        slices = [d for d in range(x.rank) if d not in dims]
+        return b.gather(
+            x,
+            b.reshape(index, (*(index.shape[d] for d in dims), 1)),
+            offset_dims=slices,
+            collapsed_slice_dims=[dim],
+            start_index_map=[dim],
+            operand_batching_dims=batches,
+            start_indices_batching_dims=[dims.index(d) for d in batches],
+            index_vector_dim=len(dims),
+            slice_sizes=[x.shape[d] if d in slices else 1 for d in range(x.rank)],
+        )
+
+    def write_slices(
+        self,
+        b: Builder,
+        x: Value,
+        dims: Sequence[int],
+        positions: Value,
+        slices: Value,
+        counting: int,
+    ) -> Value:
+        """Emit `x` with slices at positions that are computed.
+
+        One at a position out of range is left out. Where several are written to one position,
+        which of them is there is unspecified.
+
+        Args:
+            b: the builder to emit into.
+            x: any tensor.
+            dims: those that positions name, ascending.
+            positions: (count, len(dims)), integers.
+            slices: of the element type of `x`. Their dimensions are those of `x` without `dims`,
+                with one of `count` among them.
+            counting: which one that is.
+        """
+        (written,) = b.scatter(
+            [x],
+            positions,
+            [slices],
+            lambda _, new: new[0],
+            index_vector_dim=1,
+            update_window_dims=[dim for dim in range(slices.rank) if dim != counting],
+            inserted_window_dims=list(dims),
+            scatter_dims_to_operand_dims=list(dims),
+        )
+        return written
+
+    def combine_along(
+        self, b: Builder, x: Value, dim: int, index: Value, updates: Value, how: Combination
+    ) -> Value:
+        """Emit `x` with updates combined with its elements at positions along a dimension.
+
+        `out[index[i][j]][j]` is combined with `updates[i][j]` for dim 0. An update at a position
+        out of range is left out.
+
+        Args:
+            b: the builder to emit into.
+            x: any tensor that has dimensions.
+            dim: along which positions are.
+            index: integers, of the shape of the updates; or 1 in dimensions along which positions
+                are the same.
+            updates: of the element type of `x`, and of its shape but for `dim`.
+            how: they are combined.
+        """
+        combine = combination(b, how)
+        dims = [d for d in range(x.rank) if d == dim or index.shape[d] > 1]
+        batches = [d for d in dims if d != dim]
+        (combined,) = b.scatter(
+            [x],
+            b.reshape(index, (*(index.shape[d] for d in dims), 1)),
+            [updates],
+            lambda old, new: combine(old[0], new[0]),
+            index_vector_dim=len(dims),
+            update_window_dims=[d for d in range(x.rank) if d not in dims],
+            inserted_window_dims=[dim],
+            scatter_dims_to_operand_dims=[dim],
+            input_batching_dims=batches,
+            scatter_indices_batching_dims=[dims.index(d) for d in batches],
+        )
+        return combined
+
+
+def combination(b: Builder, how: Combination) -> Callable[[Value, Value], Value]:
+    """What a builder emits for two numbers at one place: the one there, and another one."""
+    emitted: dict[Combination, Callable[[Value, Value], Value]] = {
+        "sum": b.add,
+        "prod": b.multiply,
+        "max": b.maximum,
+        "min": b.minimum,
+        "and": b.and_,
+        "or": b.or_,
+        "last": lambda _, new: new,
+    }
+    return emitted[how]

@@ -1,0 +1,207 @@
+/* See bags.h. */
+
+#include "bags.h"
+
+#include "divide.h"
+#include "vectors.h"
+
+#include <string.h>
+
+static const char NAME[] = "Sums of bags";
+
+/* Elements of the table that are worth waking a thread; columns that are summed at once; rows that
+ * are fetched ahead. */
+enum { WORTH_A_THREAD = 1 << 15, COLUMNS = 64, AHEAD = 8, LINE = 64 };
+
+typedef struct {
+    const char *table, *positions, *factors;
+    const int64_t *ends;
+    char *result;
+    int64_t rows, width, count, bags, ignored;
+    int dtype;
+    bool is_wide, has_factors, is_mean; /* Positions are int64, else int32. */
+} Bags;
+
+INLINE float
+from_bfloat16(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE uint16_t
+to_bfloat16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (value != value)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+INLINE int64_t
+position_of(const Bags *bags, int64_t at)
+{
+    return bags->is_wide ? ((const int64_t *)(const void *)bags->positions)[at]
+                         : ((const int32_t *)(const void *)bags->positions)[at];
+}
+
+/* The range of a bag, which lies in that of the positions. */
+INLINE int64_t
+end_of(const Bags *bags, int64_t bag)
+{
+    const int64_t end = bags->ends[bag];
+    return end < 0 ? 0 : end > bags->count ? bags->count : end;
+}
+
+/* A function for an element type, the type of sums, and how one becomes the other. */
+#define LOOPS(NAME, TYPE, SUM, FROM, TO)                                                           \
+    INLINE void NAME(const Bags *bags, int64_t begin, int64_t end)                                 \
+    {                                                                                              \
+        const TYPE *table = (const TYPE *)(const void *)bags->table;                               \
+        const SUM *factors = (const SUM *)(const void *)bags->factors;                             \
+        for (int64_t bag = begin; bag < end; bag++) {                                              \
+            const int64_t first = end_of(bags, bag), last = end_of(bags, bag + 1);                 \
+            TYPE *restrict result = (TYPE *)(void *)bags->result + bag * bags->width;              \
+            for (int64_t left = 0; left < bags->width; left += COLUMNS) {                          \
+                const int64_t rest = bags->width - left, columns = rest < COLUMNS ? rest : COLUMNS; \
+                SUM sums[COLUMNS] = {0};                                                           \
+                int64_t taken = 0;                                                                 \
+                for (int64_t at = first; at < last; at++) {                                        \
+                    const int64_t row = position_of(bags, at);                                     \
+                    if (at + AHEAD < bags->count)                                                  \
+                        fetch(table + position_of(bags, at + AHEAD) * bags->width + left,          \
+                              columns * (int64_t)sizeof *table);                                   \
+                    if (row < 0 || row >= bags->rows || row == bags->ignored)                      \
+                        continue;                                                                  \
+                    const TYPE *restrict x = table + row * bags->width + left;                     \
+                    const SUM factor = bags->has_factors ? factors[at] : 1;                        \
+                    if (columns == COLUMNS)                                                        \
+                        for (int64_t i = 0; i < COLUMNS; i++)                                      \
+                            sums[i] += FROM(x[i]) * factor;                                        \
+                    else                                                                           \
+                        for (int64_t i = 0; i < columns; i++)                                      \
+                            sums[i] += FROM(x[i]) * factor;                                        \
+                    taken++;                                                                       \
+                }                                                                                  \
+                const SUM divisor = bags->is_mean && taken ? (SUM)taken : 1;                       \
+                for (int64_t i = 0; i < columns; i++)                                              \
+                    result[left + i] = TO(sums[i] / divisor);                                      \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+/* What lies at an address, which may be one of no row. */
+INLINE void
+fetch(const void *from, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += LINE)
+        __builtin_prefetch((const char *)from + at);
+}
+
+#define SAME(value) (value)
+LOOPS(of_float32, float, float, SAME, SAME)
+LOOPS(of_float64, double, double, SAME, SAME)
+LOOPS(of_bfloat16, uint16_t, float, from_bfloat16, to_bfloat16)
+
+/* What a program says of bags, which may come from anywhere. */
+static int
+read_bags(const Frame *frame, Bags *bags, char *message)
+{
+    const int64_t *how = array_of(frame, "how", S64, 2);
+    if (!how)
+        return fail(message, "its attributes are not those that the bridge writes");
+    if (frame->operands.count != 4 || frame->results.count != 1)
+        return fail(message, "expected four operands and one result");
+    const Buffer *all[5];
+    static const int RANKS[] = {2, 1, 1, 1, 2};
+    for (int i = 0; i < 5; i++) {
+        const Buffers *side = i < 4 ? &frame->operands : &frame->results;
+        if (side->types[i % 4] != BUFFER)
+            return fail(message, "its operands and its result are not all arrays");
+        all[i] = side->buffers[i % 4];
+        if (!REACHES(all[i]->size, Buffer, dims))
+            return fail(message, "an operand or its result ends early");
+        if (all[i]->rank != RANKS[i])
+            return fail(message, "found an array of rank %lld, expected %d",
+                        (long long)all[i]->rank, RANKS[i]);
+    }
+    const Buffer *table = all[0], *positions = all[1], *ends = all[2], *factors = all[3];
+    if ((table->dtype != F32 && table->dtype != F64 && table->dtype != BF16) ||
+        all[4]->dtype != table->dtype || (positions->dtype != S64 && positions->dtype != S32) ||
+        ends->dtype != S64 || factors->dtype != (table->dtype == F64 ? F64 : F32))
+        return fail(message, "found element types %d, %d, %d and %d, expected a float, an integer, "
+                    "int64 and a float", table->dtype, positions->dtype, ends->dtype,
+                    factors->dtype);
+    if (ends->dims[0] != all[4]->dims[0] + 1 || all[4]->dims[1] != table->dims[1] ||
+        (factors->dims[0] && factors->dims[0] != positions->dims[0]))
+        return fail(message, "its operands and its result do not fit each other");
+    *bags = (Bags){
+        .table = table->data, .positions = positions->data, .factors = factors->data,
+        .ends = (const int64_t *)ends->data, .result = all[4]->data, .rows = table->dims[0],
+        .width = table->dims[1], .count = positions->dims[0], .bags = all[4]->dims[0],
+        .ignored = how[1], .dtype = table->dtype, .is_wide = positions->dtype == S64,
+        .has_factors = factors->dims[0] > 0, .is_mean = how[0] != 0,
+    };
+    return 0;
+}
+
+INLINE void
+run(const Bags *bags, int64_t begin, int64_t end)
+{
+    if (bags->dtype == F32)
+        of_float32(bags, begin, end);
+    else if (bags->dtype == F64)
+        of_float64(bags, begin, end);
+    else
+        of_bfloat16(bags, begin, end);
+}
+
+static void
+run_portable(const Bags *bags, int64_t begin, int64_t end)
+{
+    run(bags, begin, end);
+}
+
+FOR_AVX2 static void
+run_avx2(const Bags *bags, int64_t begin, int64_t end)
+{
+    run(bags, begin, end);
+}
+
+FOR_AVX512 static void
+run_avx512(const Bags *bags, int64_t begin, int64_t end)
+{
+    run(bags, begin, end);
+}
+
+static int
+sum_range(const void *data, int64_t begin, int64_t end, char *message)
+{
+    static void (*const RUN[])(const Bags *, int64_t, int64_t) = {run_portable, run_avx2,
+                                                                  run_avx512};
+    (void)message;
+    RUN[widest_vectors()](data, begin, end);
+    return 0;
+}
+
+Error *
+sum_bags(Frame *frame)
+{
+    Error *answer;
+    if (asks_for_version(frame, NAME, &answer))
+        return answer;
+    char message[MESSAGE] = "";
+    Bags bags;
+    if (check_caller(frame, message) || read_bags(frame, &bags, message))
+        return refuse(frame, INVALID_ARGUMENT, NAME, message);
+    if (!bags.bags)
+        return NULL;
+    const int64_t each = bags.count / bags.bags * bags.width + bags.width + 1;
+    const Division division = {sum_range, &bags, bags.bags, WORTH_A_THREAD / each + 1, 1};
+    if (divide(frame, &division, message))
+        return refuse(frame, INTERNAL, NAME, message);
+    return NULL;
+}
