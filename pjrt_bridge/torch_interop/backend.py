@@ -62,8 +62,10 @@ def pjrt(
         FallbackForbidden: the graph cannot run on the device and `fallback` is `"error"`.
     """
     chosen = BackendOptions.parse(options, mode)
-    if compat.has_fake_arguments(graph):
-        # PyTorch knows the results of operators on them without computing anything.
+    compat.guard_tangents()
+    if compat.has_fake_arguments(graph) or compat.is_forward_mode():
+        # PyTorch knows the results of operators on FakeTensors without computing anything, and
+        # AOTAutograd has no rules for tangents.
         return graph.forward
     client = chosen.client or (
         select_client(chosen.plugin) if chosen.mesh is None else chosen.mesh.client
@@ -108,10 +110,10 @@ def pjrt(
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
     compiled = compat.marked(compiled)
-    if holds_tensors:
-        return compiled
-    compiled = compiler.entrance(compiled, len(example_inputs))
-    return compat.apart_or(leave, compiled, graph, written)
+    if not holds_tensors:
+        compiled = compiler.entrance(compiled, len(example_inputs))
+        compiled = compat.apart_or(leave, compiled, graph, written)
+    return compat.apart_from_fakes(compiled, graph)
 
 
 def attending(clients: Iterable[Client]) -> tuple[str, ...]:

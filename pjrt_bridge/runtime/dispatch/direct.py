@@ -21,6 +21,7 @@ from pjrt_bridge.runtime.dispatch.arguments import Arguments
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import run_deferred
+from pjrt_bridge.runtime.transfers.dlpack import has_own_elements
 
 # Results are handed on as buffers, so no array is made of a capsule.
 _NUMPY = plans.Capsules(np.ndarray, np.ndarray.__dlpack__, np.from_dlpack)
@@ -141,7 +142,8 @@ def _as_numpy(array: Any) -> Any:
         return None
     # Each framework refuses with exceptions of its own what DLPack or NumPy cannot describe.
     with suppress(Exception):
-        return np.from_dlpack(array)
+        if has_own_elements(array):
+            return np.from_dlpack(array)
     return None
 
 

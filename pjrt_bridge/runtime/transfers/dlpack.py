@@ -7,6 +7,7 @@ another library.
 from __future__ import annotations
 
 import ctypes
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -152,6 +153,8 @@ class Imported:
                 f"{'host memory' if device_type == CPU else 'device memory'} ({device_type}); "
                 "copy it there first"
             )
+        if not has_own_elements(source):
+            raise DataError(f"a {name} whose elements are not in its own memory")
         # DLPack has no word for torch's lazy negation, and torch exports such tensors as they lie.
         if getattr(source, "is_neg", bool)():
             raise DataError(f"a {name} with the negative bit set; use its resolve_neg()")
@@ -183,6 +186,26 @@ class Imported:
         if is_row_major(self.shape, found):
             return None
         return tuple(stride * self.dtype.itemsize for stride in found)
+
+
+def has_own_elements(source: Any) -> bool:
+    """Whether the elements of an array are those that its memory holds, as far as torch says.
+
+    Torch exports the storage of any tensor. That of a subclass whose operators it implements itself
+    (FakeTensor, wrappers of other tensors) holds no elements or others, and functional tensors have
+    none; with an offset, its address is no null pointer.
+    """
+    # Torch's own function, which does nothing, is no method of a class.
+    if inspect.ismethod(getattr(type(source), "__torch_dispatch__", None)):
+        return False
+    storage = getattr(source, "untyped_storage", None)
+    if storage is None or not source.numel():
+        return True
+    try:
+        return bool(storage().data_ptr())
+    # Layouts without storages, and storages without memory.
+    except (RuntimeError, NotImplementedError):
+        return False
 
 
 def _capsule(source: Any, stream: int | None) -> Any:

@@ -54,8 +54,11 @@ from pjrt_bridge.torch_interop.compat.capture.dynamo import (
     skipped_functions,
     trace_recurrent_layers,
 )
-from pjrt_bridge.torch_interop.compat.capture.fake_arguments import has_fake_arguments
-from pjrt_bridge.torch_interop.compat.capture.guards import guard_answer
+from pjrt_bridge.torch_interop.compat.capture.fake_arguments import (
+    apart_from_fakes,
+    has_fake_arguments,
+)
+from pjrt_bridge.torch_interop.compat.capture.guards import guard_answer, guard_tangents
 from pjrt_bridge.torch_interop.compat.capture.offsets import guard_offsets
 from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import (
     CHOOSING,
@@ -155,6 +158,7 @@ __all__ = [
     "WrittenArguments",
     "accelerator_decompositions",
     "added_mask",
+    "apart_from_fakes",
     "apart_or",
     "are_transforms_active",
     "bound_arguments",
@@ -191,6 +195,7 @@ __all__ = [
     "graphs_made",
     "guard_answer",
     "guard_offsets",
+    "guard_tangents",
     "has_fake_arguments",
     "has_host_kernel",
     "hint",

@@ -32,6 +32,9 @@ from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 _ELEMENTS = 1 << 12
 """Tensors with more elements in all are replaced by smaller ones."""
 
+_BLOCK = 16
+"""The largest power of two of which replaced sizes stay multiples."""
+
 _SIZE = 8
 """The largest size that is not replaced in them."""
 
@@ -320,9 +323,17 @@ def types_in(arguments: Any) -> list[TensorType]:
 
 
 def _sizes(types: list[TensorType]) -> dict[int, int]:
-    """A small size for each large one, in the same order."""
-    large = sorted({size for item in types for size in item.shape if size > _SIZE})
-    return {size: _SIZE + 1 + at for at, size in enumerate(large)}
+    """A small size for each large one, in the same order.
+
+    Each is a multiple of the same power of two: kernels of quantized products read whole blocks,
+    and end the process where a size is none.
+    """
+    found: dict[int, int] = {}
+    last = _SIZE
+    for size in sorted({size for item in types for size in item.shape if size > _SIZE}):
+        block = min(size & -size, _BLOCK)
+        last = found[size] = (last // block + 1) * block
+    return found
 
 
 def _replaced(arguments: Any, sizes: Mapping[int, int]) -> Any:

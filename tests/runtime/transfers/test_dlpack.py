@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 from pjrt_bridge.errors import DataError, UnsupportedDtype
 from pjrt_bridge.runtime import Buffer, Client
@@ -248,3 +250,17 @@ def test_methods_that_raise_what_nobody_expects(client: Client, error: Exception
     for broken in (BrokenDLPack(error, None), BrokenDLPack((), None), BrokenArray(error)):
         with pytest.raises(DataError):
             client.put(broken)
+
+
+def test_tensors_without_elements_of_their_own(client: Client) -> None:
+    """An offset into a storage that does not exist is no null pointer."""
+    base = torch.arange(24.0).reshape(6, 4)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(base)
+    functional = torch._to_functional_tensor(base)
+    for tensor in (fake, functional, TwoTensor(base, base)):
+        for values in (tensor, tensor[3:]):
+            with pytest.raises(DataError, match=r"not in its own memory|cannot be shared"):
+                client.put(values)
+    with client.put(torch.nn.Parameter(base).detach()[3:]) as made:
+        np.testing.assert_array_equal(np.asarray(made), base[3:].numpy())

@@ -202,3 +202,17 @@ def test_backward_takes_what_forward_gave_whatever_fakes_promise() -> None:
     compiled(step)(x).backward()
     assert x.grad is not None
     assert_compiled(*TRAINING)
+
+
+def test_a_kernel_that_reads_whole_blocks() -> None:
+    """It ends the process where it is tried with sizes that are no multiples."""
+    x = torch.rand(32, 32, dtype=torch.bfloat16)
+    weight = torch.randint(-9, 9, (48, 32), dtype=torch.int8)
+    scales = torch.rand(48, dtype=torch.bfloat16)
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return torch._weight_int8pack_mm(x, weight, scales) + 1
+
+    found = torch.compile(product, backend="pjrt")(x)
+    # One unit in the last place of the product, before the addition.
+    torch.testing.assert_close(found, product(x), rtol=0.02, atol=0.05)

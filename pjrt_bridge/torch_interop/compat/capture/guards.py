@@ -1,17 +1,23 @@
-"""Guards of Dynamo on what a function of Python answers.
+"""Guards of Dynamo on the state of torch that a call finds.
 
 Dynamo guards some of torch's settings itself. Of the precisions of products it knows only whether
-CUDA's may take TF32.
+CUDA's may take TF32, and the level of forward-mode differentiation only matters to it where the
+compiled code enters one.
 """
 
 from __future__ import annotations
 
 from torch._dynamo.guards import GuardBuilder
-from torch._dynamo.source import AttrSource, CallFunctionNoArgsSource, ImportSource
+from torch._dynamo.source import (
+    AttrSource,
+    CallFunctionNoArgsSource,
+    GlobalStateSource,
+    ImportSource,
+)
 from torch._guards import Source, TracingContext
 
-_WORDS: dict[str, str] = {}
-"""For calls as they end in the code of guards what users read instead."""
+_WORDS = {"forward_ad._current_level": "the level of forward-mode differentiation"}
+"""For parts of the code of guards what users read instead."""
 
 
 def guard_answer(module: str, function: str, words: str) -> None:
@@ -33,6 +39,17 @@ def guard_answer(module: str, function: str, words: str) -> None:
     _WORDS[".".join((*rest, f"{function}()"))] = words
     source = CallFunctionNoArgsSource(where)
     context.guards_context.dynamo_guards.add(source.make_guard(GuardBuilder.ID_MATCH))
+
+
+def guard_tangents() -> None:
+    """Have the graph that is compiled be compiled again for calls in another dual level.
+
+    The arguments of such calls may have tangents, which graphs for other calls leave out.
+    """
+    context = TracingContext.try_get()
+    if context is not None:
+        guard = GlobalStateSource().make_guard(GuardBuilder.DUAL_LEVEL)
+        context.guards_context.dynamo_guards.add(guard)
 
 
 def in_words(reason: str) -> str:

@@ -41,7 +41,7 @@ class PoolingBlocks:
         self._sizes = tuple(sizes)
         self._steps = list(map(_steps, w.stride, w.padding, w.kernel, w.dilation))
         self.counts = [-(-n // s) for n, s in zip(w.data, w.stride, strict=True)]
-        split = [(n,) for n in sizes]
+        split: list[tuple[int, ...]] = [(n,) for n in sizes]
         for axis, count, stride in zip(w.axes, self.counts, w.stride, strict=True):
             split[axis] = (count, stride)
         self.shape = tuple(itertools.chain(*split))

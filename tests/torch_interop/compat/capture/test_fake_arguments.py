@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensor, FakeTensorMode
@@ -45,3 +46,18 @@ def test_a_module_with_gradients() -> None:
         assert x.grad.shape == (3, 4)
     real = torch.randn(3, 4)
     torch.testing.assert_close(compiled(real), module(real))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_without_arguments_that_are_tensors(dynamic: bool) -> None:
+    def made(size: int) -> Tensor:
+        return torch.arange(size) * 2
+
+    compiled = torch.compile(made, backend="pjrt", dynamic=dynamic)
+    for _ in range(2):
+        for size in (3, 4):
+            with FakeTensorMode():
+                found = compiled(size)
+            assert isinstance(found, FakeTensor)
+            assert found.shape == (size,)
+            torch.testing.assert_close(compiled(size), made(size))
