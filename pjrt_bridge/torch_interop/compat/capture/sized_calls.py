@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -86,6 +86,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
                 (utils._single, utils._pair, utils._triple, utils._quadruple), 1
             )
         },
+        torch.Tensor.unfold: sized.unfold,
         functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
         **OF_MATH,
     }
@@ -129,6 +130,7 @@ _METHODS = {
     "take_along_dim": torch.take_along_dim,
     "tensor_split": torch.tensor_split,
     "split": torch.split,
+    "unfold": torch.Tensor.unfold,
 }
 """Methods of tensors, by name, and the functions that they are."""
 
@@ -201,16 +203,16 @@ def _trace_methods(
 
 
 def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
-    """Have numbers among indices that are tensors stay symbols: Dynamo would take their values."""
+    """Have numbers among indices stay symbols: Dynamo, or torch, would take their values."""
     get, put = BuiltinVariable._handle_insert_op_in_graph, TensorVariable.method___setitem__
 
     def _handle_insert_op_in_graph(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
-        if self.fn is operator.getitem and is_for_us(tx) and _mixes_numbers(args[1]):
+        if self.fn is operator.getitem and is_for_us(tx) and _has_numbers(args):
             return inlined(tx, sized.getitem, args, kwargs)
         return get(self, tx, args, kwargs)
 
     def method___setitem__(self: Any, tx: Any, key: Any, value: Any) -> Any:
-        if is_for_us(tx) and _mixes_numbers(key):
+        if is_for_us(tx) and _has_numbers((self, key)):
             return inlined(tx, sized.setitem, (self, key, value), {})
         if is_for_us(tx) and _writes_rows(self, key.realize(), value.realize()):
             return inlined(tx, sized.write_selected, (self, key, value), {})
@@ -222,14 +224,13 @@ def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
     TensorVariable.method___setitem__ = method___setitem__  # type: ignore[method-assign]
 
 
-def _mixes_numbers(key: Any) -> bool:
-    """Whether indices are tensors and symbolic numbers."""
-    if not isinstance(key, BaseListVariable):
+def _has_numbers(args: Sequence[Any]) -> bool:
+    """Whether a tensor is indexed by symbolic numbers, with or without others."""
+    x, key = (item.realize() for item in args)
+    if not isinstance(x, TensorVariable):
         return False
-    items = [item.realize() for item in key.items]
-    return any(isinstance(item, SymNodeVariable) for item in items) and any(
-        isinstance(item, TensorVariable) for item in items
-    )
+    items = key.items if isinstance(key, BaseListVariable) else [key]
+    return any(isinstance(item.realize(), SymNodeVariable) for item in items)
 
 
 def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:

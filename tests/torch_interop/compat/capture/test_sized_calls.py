@@ -42,6 +42,21 @@ def _written(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def _written_at_numbers(x: torch.Tensor) -> torch.Tensor:
+    made = x * 2
+    made[:, 1, x.shape[2] // 2] = 3.0
+    made[0, x.shape[1] - 1, x.shape[2] - 1] = x[0, 0, 0]
+    made.mT[x.shape[0] - 1, x.shape[2] // 3] += 1
+    return made
+
+
+def _in_blocks(x: torch.Tensor) -> torch.Tensor:
+    made = [x[:, :, at : at + 10].softmax(2) * at for at in range(0, x.shape[2], 10)]
+    last = [x[:, :, at] for at in range(x.shape[2] - 2, x.shape[2])]
+    behind = [x[:, :, at] for at in range(x.shape[2] - 1, -1, -10)]
+    return torch.cat(made, 2) + sum(last)[..., None] + behind[-1][..., None]
+
+
 IMAGES = [(2, 3, length, 5) for (length,) in LENGTHS]
 VOLUMES = [(2, 3, length, 5, 2) for (length,) in LENGTHS]
 
@@ -100,6 +115,12 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         lambda x: x[None, ..., torch.tensor([0, 2, 1]), x.shape[2] // 2],
     ),
     "written at numbers among indices": (SIGNALS, _written),
+    "numbers as indices": (
+        SIGNALS,
+        lambda x: x[:, 1, x.shape[2] // 2] * x[..., -(x.shape[2] // 3)].sum() + x[:, 0, -1],
+    ),
+    "a number as an index": (LENGTHS, lambda x: x.sin()[len(x) // 2] * x[: len(x) // 2].sum()),
+    "written at numbers": (SIGNALS, _written_at_numbers),
     "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
     "kron of other ranks": (MATRICES, lambda x: torch.kron(torch.ones(3), x)),
     "tril_indices": (MATRICES, lambda x: x[tuple(torch.tril_indices(*x.shape))]),
@@ -140,6 +161,15 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         SIGNALS,
         lambda x: x.split([1, x.shape[2] - 1], 2)[1] * x.split(100, 2)[0].sum(),
     ),
+    "windows": (
+        SIGNALS,
+        lambda x: (
+            x.unfold(-1, x.shape[2] // 2, 1).sin().mean(2) * x.unfold(2, 2, x.shape[2] // 3).sum()
+        ),
+    ),
+    "windows of all": (LENGTHS, lambda x: x.unfold(0, size=len(x), step=3).exp()),
+    # Of one, two and three blocks; one of a single element is a graph of its own.
+    "blocks": ([(2, 3, length) for length in (3, 4, 5, 8, 12, 13, 17, 22, 26)], _in_blocks),
     "powers": (SIGNALS, lambda x: torch.vander(x.detach()[0, 0], 4) @ torch.ones(4, 2)),
     "as many powers as elements": (
         LENGTHS,
