@@ -16,7 +16,7 @@ import torch
 from torch._C import DispatchKey
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
-from torch._dynamo.variables.lists import BaseListVariable
+from torch._dynamo.variables.lists import BaseListVariable, ListVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._refs import tril_indices, triu_indices
@@ -86,7 +86,6 @@ def _functions() -> dict[Any, Callable[..., Any]]:
                 (utils._single, utils._pair, utils._triple, utils._quadruple), 1
             )
         },
-        torch.Tensor.unfold: sized.unfold,
         functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
         **OF_MATH,
     }
@@ -130,7 +129,6 @@ _METHODS = {
     "take_along_dim": torch.take_along_dim,
     "tensor_split": torch.tensor_split,
     "split": torch.split,
-    "unfold": torch.Tensor.unfold,
 }
 """Methods of tensors, by name, and the functions that they are."""
 
@@ -225,12 +223,18 @@ def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
 
 
 def _has_numbers(args: Sequence[Any]) -> bool:
-    """Whether a tensor is indexed by symbolic numbers, with or without others."""
+    """Whether a tensor is indexed by symbolic numbers, with or without others.
+
+    A list of numbers alone is one index, a tensor.
+    """
     x, key = (item.realize() for item in args)
     if not isinstance(x, TensorVariable):
         return False
-    items = key.items if isinstance(key, BaseListVariable) else [key]
-    return any(isinstance(item.realize(), SymNodeVariable) for item in items)
+    items = [item.realize() for item in key.items] if isinstance(key, BaseListVariable) else [key]
+    is_one = isinstance(key, ListVariable) and not any(
+        isinstance(item, TensorVariable) for item in items
+    )
+    return not is_one and any(isinstance(item, SymNodeVariable) for item in items)
 
 
 def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:

@@ -240,22 +240,6 @@ def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
     return torch.nn.functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
 
 
-def unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-    """`torch.Tensor.unfold`, as a copy.
-
-    Raises:
-        RuntimeError: no window fits; PyTorch runs the call then, and raises.
-    """
-    if x.dim() == 0 or not 0 < size <= x.shape[dimension] or step <= 0:
-        raise RuntimeError(f"expected a window of at most {x.shape} elements, found {size}")
-    dim = dimension % x.dim()
-    begins = torch.arange((x.shape[dim] - size) // step + 1, device=x.device) * step
-    place = begins.unsqueeze(1) + torch.arange(size, device=x.device)
-    rows = x.index_select(dim, place.reshape(-1))
-    shape = [*x.shape[:dim], *place.shape, *x.shape[dim + 1 :]]
-    return rows.reshape(shape).movedim(dim + 1, -1)
-
-
 def einsum(equation: str, order: Sequence[int], *operands: torch.Tensor) -> torch.Tensor:
     """`torch.einsum`, with the pairs of tensors that are multiplied one after the other."""
     made: torch.Tensor = _aten.einsum.default(equation, operands, path=order)

@@ -120,6 +120,10 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         lambda x: x[:, 1, x.shape[2] // 2] * x[..., -(x.shape[2] // 3)].sum() + x[:, 0, -1],
     ),
     "a number as an index": (LENGTHS, lambda x: x.sin()[len(x) // 2] * x[: len(x) // 2].sum()),
+    "a list of numbers as an index": (
+        LENGTHS,
+        lambda x: x.sin()[[0, len(x) // 2]] * x[[len(x) - 1]].sum(),
+    ),
     "written at numbers": (SIGNALS, _written_at_numbers),
     "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
     "kron of other ranks": (MATRICES, lambda x: torch.kron(torch.ones(3), x)),
@@ -161,13 +165,6 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         SIGNALS,
         lambda x: x.split([1, x.shape[2] - 1], 2)[1] * x.split(100, 2)[0].sum(),
     ),
-    "windows": (
-        SIGNALS,
-        lambda x: (
-            x.unfold(-1, x.shape[2] // 2, 1).sin().mean(2) * x.unfold(2, 2, x.shape[2] // 3).sum()
-        ),
-    ),
-    "windows of all": (LENGTHS, lambda x: x.unfold(0, size=len(x), step=3).exp()),
     # Of one, two and three blocks; one of a single element is a graph of its own.
     "blocks": ([(2, 3, length) for length in (3, 4, 5, 8, 12, 13, 17, 22, 26)], _in_blocks),
     "powers": (SIGNALS, lambda x: torch.vander(x.detach()[0, 0], 4) @ torch.ones(4, 2)),
