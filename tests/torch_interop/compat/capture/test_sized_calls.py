@@ -120,10 +120,6 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         lambda x: x[:, 1, x.shape[2] // 2] * x[..., -(x.shape[2] // 3)].sum() + x[:, 0, -1],
     ),
     "a number as an index": (LENGTHS, lambda x: x.sin()[len(x) // 2] * x[: len(x) // 2].sum()),
-    "a list of numbers as an index": (
-        LENGTHS,
-        lambda x: x.sin()[[0, len(x) // 2]] * x[[len(x) - 1]].sum(),
-    ),
     "written at numbers": (SIGNALS, _written_at_numbers),
     "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
     "kron of other ranks": (MATRICES, lambda x: torch.kron(torch.ones(3), x)),
@@ -372,3 +368,27 @@ def test_nothing_to_count_and_no_window() -> None:
         assert_same(
             on_device(torch.zeros(0), torch.ones(size)), (torch.zeros(size), torch.empty(0))
         )
+
+
+def test_a_list_of_numbers_is_one_index() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()[[0, len(x) // 2]]
+
+    compiled = torch.compile(function, backend="pjrt")
+    for length in (6, 9, 7):
+        x = torch.arange(length * 3.0).reshape(length, 3)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_what_a_number_selects_is_a_view() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        row = x[len(x) // 2]
+        row.add_(1)
+        return row
+
+    compiled = torch.compile(function, backend="pjrt")
+    for length in (6, 9, 7):
+        mine, eager = torch.zeros(length, 2), torch.zeros(length, 2)
+        compiled(mine).add_(2)
+        function(eager).add_(2)
+        torch.testing.assert_close(mine, eager)
