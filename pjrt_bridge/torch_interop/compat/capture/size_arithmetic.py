@@ -25,6 +25,27 @@ def log1p(x: float, /) -> float:
     return math.log2(1 + x) * math.log(2)
 
 
+def log10(x: float, /) -> float:
+    """`math.log10`: exact for powers of ten, which programs round up or down."""
+    found = math.log2(x) * math.log10(2)
+    whole = math.floor(found + 0.5)
+    is_whole: float = 1.0 - torch.sym_min(abs(x - 10.0**whole), 1.0)  # type: ignore[no-untyped-call]
+    return found + math.floor(is_whole) * (whole - found)
+
+
+def atan2(y: float, x: float, /) -> float:
+    """`math.atan2` of numbers that are above 0, or of which one is.
+
+    Raises:
+        ValueError: neither is; Python computes it then.
+    """
+    if x > 0:
+        return math.atan(y / x)
+    if y > 0:
+        return math.pi / 2 - math.atan(x / y)
+    raise ValueError(f"expected a number above 0, found {y} and {x}")
+
+
 def exp(x: float, /) -> float:
     """`math.exp`, by a power."""
     made: float = math.e ** float(x)
@@ -97,6 +118,12 @@ def bit_length(number: int) -> int:
     return math.floor(math.log2(least)) + one
 
 
+def counted(start: int, stop: int, step: int = 1) -> tuple[int, ...]:
+    """The numbers of a `range`, whose count alone is of the graph."""
+    count = (stop - start + step - 1) // step if step > 0 else (start - stop - step - 1) // -step
+    return tuple([start + at * step for at in range(count)])
+
+
 # -- NumPy: numbers, where NumPy has scalars -------------------------------------------------------
 
 
@@ -149,6 +176,8 @@ def _linspace(start: float, stop: float, num: int = 50) -> Any:
 OF_MATH: dict[Any, Callable[..., Any]] = {
     math.log: log,
     math.log1p: log1p,
+    math.log10: log10,
+    math.atan2: atan2,
     math.exp: exp,
     math.pow: power,
     math.hypot: hypot,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._C import DispatchKey
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
-from torch._dynamo.variables.lists import BaseListVariable
+from torch._dynamo.variables.lists import BaseListVariable, ListVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._refs import tril_indices, triu_indices
@@ -201,16 +201,16 @@ def _trace_methods(
 
 
 def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
-    """Have numbers among indices that are tensors stay symbols: Dynamo would take their values."""
+    """Have numbers among indices stay symbols: Dynamo, or torch, would take their values."""
     get, put = BuiltinVariable._handle_insert_op_in_graph, TensorVariable.method___setitem__
 
     def _handle_insert_op_in_graph(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
-        if self.fn is operator.getitem and is_for_us(tx) and _mixes_numbers(args[1]):
+        if self.fn is operator.getitem and is_for_us(tx) and _has_numbers(args):
             return inlined(tx, sized.getitem, args, kwargs)
         return get(self, tx, args, kwargs)
 
     def method___setitem__(self: Any, tx: Any, key: Any, value: Any) -> Any:
-        if is_for_us(tx) and _mixes_numbers(key):
+        if is_for_us(tx) and _has_numbers((self, key)):
             return inlined(tx, sized.setitem, (self, key, value), {})
         if is_for_us(tx) and _writes_rows(self, key.realize(), value.realize()):
             return inlined(tx, sized.write_selected, (self, key, value), {})
@@ -222,14 +222,19 @@ def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
     TensorVariable.method___setitem__ = method___setitem__  # type: ignore[method-assign]
 
 
-def _mixes_numbers(key: Any) -> bool:
-    """Whether indices are tensors and symbolic numbers."""
-    if not isinstance(key, BaseListVariable):
+def _has_numbers(args: Sequence[Any]) -> bool:
+    """Whether a tensor is indexed by symbolic numbers, with or without others.
+
+    A list of numbers alone is one index, a tensor.
+    """
+    x, key = (item.realize() for item in args)
+    if not isinstance(x, TensorVariable):
         return False
-    items = [item.realize() for item in key.items]
-    return any(isinstance(item, SymNodeVariable) for item in items) and any(
+    items = [item.realize() for item in key.items] if isinstance(key, BaseListVariable) else [key]
+    is_one = isinstance(key, ListVariable) and not any(
         isinstance(item, TensorVariable) for item in items
     )
+    return not is_one and any(isinstance(item, SymNodeVariable) for item in items)
 
 
 def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:

@@ -288,15 +288,15 @@ def _without_numbers(x: torch.Tensor, key: Sequence[Any]) -> tuple[torch.Tensor,
     return x, tuple(left)
 
 
-def getitem(x: torch.Tensor, key: Sequence[Any]) -> torch.Tensor:
+def getitem(x: torch.Tensor, key: Any) -> torch.Tensor:
     """`x[key]`."""
-    rows, left = _without_numbers(x, key)
+    rows, left = _without_numbers(x, key if isinstance(key, (tuple, list)) else (key,))
     return rows[left]
 
 
-def setitem(x: torch.Tensor, key: Sequence[Any], value: Any) -> None:
+def setitem(x: torch.Tensor, key: Any, value: Any) -> None:
     """`x[key] = value`."""
-    rows, left = _without_numbers(x, key)
+    rows, left = _without_numbers(x, key if isinstance(key, (tuple, list)) else (key,))
     rows[left] = value
 
 

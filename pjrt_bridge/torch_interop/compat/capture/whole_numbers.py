@@ -1,4 +1,4 @@
-"""What Python computes with whole numbers only, on sizes: common divisors and lengths in bits.
+"""What Python computes with whole numbers only, on sizes: common divisors, lengths in bits, ranges.
 
 Dynamo takes the values of the sizes for them, or ends the graph. While it traces for this backend,
 they are arithmetic on symbols.
@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.tensor import SymNodeVariable
 
 from pjrt_bridge.torch_interop.compat.capture.size_arithmetic import (
     bit_length,
+    counted,
     greatest_common_divisor,
     least_common_multiple,
     shares_of_divisors,
@@ -41,6 +43,34 @@ def trace_whole_numbers(is_for_us: Callable[[Any], bool]) -> None:
         return before(self, tx, name, args, kwargs)
 
     SymNodeVariable.call_method = call_method  # type: ignore[method-assign]
+    _trace_ranges(is_for_us)
+
+
+def _trace_ranges(is_for_us: Callable[[Any], bool]) -> None:
+    """Have a range be known by how many numbers it has: a graph for each count, not each size."""
+    before = BuiltinVariable.call_range
+
+    def call_range(self: Any, tx: Any, *args: Any) -> Any:
+        given = [item.realize() for item in args]
+        # Of one number the count is the size.
+        if len(given) > 1 and is_for_us(tx) and _counts_symbols(given):
+            return inlined(tx, counted, given, {})
+        return before(self, tx, *args)
+
+    BuiltinVariable.call_range = call_range  # type: ignore[method-assign]
+
+
+def _counts_symbols(given: Sequence[Any]) -> bool:
+    """Whether a range is from symbols, or to them, in steps that are known."""
+    *ends, step = given if len(given) == 3 else [*given, None]
+    return (
+        any(isinstance(item, SymNodeVariable) and _is_whole(item) for item in ends)
+        and all(
+            item.is_python_constant() or (isinstance(item, SymNodeVariable) and _is_whole(item))
+            for item in ends
+        )
+        and (step is None or (step.is_python_constant() and step.as_python_constant() != 0))
+    )
 
 
 def _by_divisors(function: Callable[..., int]) -> Callable[[Any, Any, Any], Any]:

@@ -18,6 +18,8 @@ from tests.torch_interop.compat.capture.helpers import LENGTHS, check_few_graphs
     [
         lambda x: x * math.log(x.shape[0] + 1) + math.exp(-x.shape[0] / 4) + math.exp(len(x)),
         lambda x: x * math.log1p(len(x)) + math.hypot(len(x), 3) * math.fabs(x.shape[0] - 10),
+        lambda x: x * math.log10(len(x)) + math.log10(x.shape[0] / 8),
+        lambda x: x * math.atan2(len(x), 3.5) + math.atan2(-2, len(x)) * math.atan2(len(x), -3),
         lambda x: x * math.pow(x.shape[0], -0.5) + math.isqrt(x.shape[0]),
         lambda x: x * math.fmod(x.shape[0], 5) + math.fmod(x.shape[0], 2.5) * math.degrees(len(x)),
         lambda x: x * math.gcd(len(x), 12) + math.gcd(30, len(x)) / math.lcm(len(x), 4),
@@ -34,6 +36,21 @@ def test_roots_of_whole_numbers_are_exact() -> None:
     for root in (1, 2, 3, 46341, 2**26 - 1):
         for number in (root**2 - 1, root**2, root**2 + 1):
             assert size_arithmetic.isqrt(number) == math.isqrt(number)
+
+
+def test_decimal_logarithms_of_powers_of_ten_are_exact() -> None:
+    for power in range(16):
+        assert size_arithmetic.log10(10**power) == math.log10(10**power)
+        for number in (10**power + 1, 10.0**power * 1.5, 10.0**-power * 2):
+            assert math.isclose(size_arithmetic.log10(number), math.log10(number), abs_tol=1e-12)
+
+
+def test_numbers_of_ranges() -> None:
+    for start in range(-3, 4):
+        for stop in range(-3, 9):
+            for step in (-3, -2, -1, 1, 2, 3):
+                found = size_arithmetic.counted(start, stop, step)
+                assert found == tuple(range(start, stop, step))
 
 
 def test_common_divisors_by_divisors() -> None:

@@ -42,6 +42,21 @@ def _written(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def _written_at_numbers(x: torch.Tensor) -> torch.Tensor:
+    made = x * 2
+    made[:, 1, x.shape[2] // 2] = 3.0
+    made[0, x.shape[1] - 1, x.shape[2] - 1] = x[0, 0, 0]
+    made.mT[x.shape[0] - 1, x.shape[2] // 3] += 1
+    return made
+
+
+def _in_blocks(x: torch.Tensor) -> torch.Tensor:
+    made = [x[:, :, at : at + 10].softmax(2) * at for at in range(0, x.shape[2], 10)]
+    last = [x[:, :, at] for at in range(x.shape[2] - 2, x.shape[2])]
+    behind = [x[:, :, at] for at in range(x.shape[2] - 1, -1, -10)]
+    return torch.cat(made, 2) + sum(last)[..., None] + behind[-1][..., None]
+
+
 IMAGES = [(2, 3, length, 5) for (length,) in LENGTHS]
 VOLUMES = [(2, 3, length, 5, 2) for (length,) in LENGTHS]
 
@@ -100,6 +115,12 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         lambda x: x[None, ..., torch.tensor([0, 2, 1]), x.shape[2] // 2],
     ),
     "written at numbers among indices": (SIGNALS, _written),
+    "numbers as indices": (
+        SIGNALS,
+        lambda x: x[:, 1, x.shape[2] // 2] * x[..., -(x.shape[2] // 3)].sum() + x[:, 0, -1],
+    ),
+    "a number as an index": (LENGTHS, lambda x: x.sin()[len(x) // 2] * x[: len(x) // 2].sum()),
+    "written at numbers": (SIGNALS, _written_at_numbers),
     "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
     "kron of other ranks": (MATRICES, lambda x: torch.kron(torch.ones(3), x)),
     "tril_indices": (MATRICES, lambda x: x[tuple(torch.tril_indices(*x.shape))]),
@@ -140,6 +161,8 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         SIGNALS,
         lambda x: x.split([1, x.shape[2] - 1], 2)[1] * x.split(100, 2)[0].sum(),
     ),
+    # Of one, two and three blocks; one of a single element is a graph of its own.
+    "blocks": ([(2, 3, length) for length in (3, 4, 5, 8, 12, 13, 17, 22, 26)], _in_blocks),
     "powers": (SIGNALS, lambda x: torch.vander(x.detach()[0, 0], 4) @ torch.ones(4, 2)),
     "as many powers as elements": (
         LENGTHS,
@@ -345,3 +368,27 @@ def test_nothing_to_count_and_no_window() -> None:
         assert_same(
             on_device(torch.zeros(0), torch.ones(size)), (torch.zeros(size), torch.empty(0))
         )
+
+
+def test_a_list_of_numbers_is_one_index() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()[[0, len(x) // 2]]
+
+    compiled = torch.compile(function, backend="pjrt")
+    for length in (6, 9, 7):
+        x = torch.arange(length * 3.0).reshape(length, 3)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_what_a_number_selects_is_a_view() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        row = x[len(x) // 2]
+        row.add_(1)
+        return row
+
+    compiled = torch.compile(function, backend="pjrt")
+    for length in (6, 9, 7):
+        mine, eager = torch.zeros(length, 2), torch.zeros(length, 2)
+        compiled(mine).add_(2)
+        function(eager).add_(2)
+        torch.testing.assert_close(mine, eager)
