@@ -266,7 +266,7 @@ def _without_numbers(x: torch.Tensor, key: Sequence[Any]) -> tuple[torch.Tensor,
     for item in key:
         if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):
             taken += item.dim()
-        elif item is not None and item is not Ellipsis:
+        elif not (item is None or item is Ellipsis or isinstance(item, bool)):
             taken += 1
     left, rank, dim = [], x.dim(), 0
     for item in key:
@@ -283,7 +283,7 @@ def _without_numbers(x: torch.Tensor, key: Sequence[Any]) -> tuple[torch.Tensor,
             dim += rank - taken
         elif isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):
             dim += item.dim()
-        elif item is not None:
+        elif not (item is None or isinstance(item, bool)):
             dim += 1
     return x, tuple(left)
 

@@ -119,6 +119,10 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         SIGNALS,
         lambda x: x[:, 1, x.shape[2] // 2] * x[..., -(x.shape[2] // 3)].sum() + x[:, 0, -1],
     ),
+    "numbers and bools as indices": (
+        SIGNALS,
+        lambda x: x[True, ..., x.shape[2] // 2] * x[0, True, x.shape[1] - 1, x.shape[2] - 1],
+    ),
     "a number as an index": (LENGTHS, lambda x: x.sin()[len(x) // 2] * x[: len(x) // 2].sum()),
     "written at numbers": (SIGNALS, _written_at_numbers),
     "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
