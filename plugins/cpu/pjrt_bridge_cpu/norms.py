@@ -56,7 +56,7 @@ class NormalizedRows(Kernels):
         if not takes:
             return None
         kept, inner = x.shape[: x.rank - how.count], x.shape[x.rank - how.count :]
-        found = {_sets(x.shape, how.count, side.shape) for side in (weight, bias) if side}
+        found = {_sets(how.count, side.shape) for side in (weight, bias) if side}
         if len(found) > 1:
             return None
         sides = next(iter(found), (1, 1))
@@ -81,10 +81,10 @@ class NormalizedRows(Kernels):
         return b.reshape(y, x.shape), b.reshape(mean, kept), b.reshape(rstd, kept)
 
 
-def _sets(shape: Sequence[int], count: int, side: Sequence[int]) -> tuple[int, int]:
+def _sets(count: int, side: Sequence[int]) -> tuple[int, int]:
     """How many sets of weights there are, and how many are in each; see `Kernels.normalize`."""
-    first = len(shape) - count - (len(shape) - len(side))
-    return math.prod(side[: max(first, 0)]), math.prod(side[max(first, 0) :])
+    first = max(len(side) - count, 0)
+    return math.prod(side[:first]), math.prod(side[first:])
 
 
 def _narrow_or_wide(b: Builder, side: Value) -> Value:

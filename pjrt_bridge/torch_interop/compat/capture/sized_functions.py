@@ -257,19 +257,20 @@ def multi_dot(order: Sequence[int], *tensors: torch.Tensor) -> torch.Tensor:
 # -- indices ---------------------------------------------------------------------------------------
 
 
-def _without_numbers(x: torch.Tensor, key: Sequence[Any]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def _without_numbers(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """A view of the rows that numbers among indices select, and the indices that are left.
 
     In PyTorch a number selects before tensors do (`python_variable_indexing.cpp`).
     """
+    indices = key if isinstance(key, (tuple, list)) else (key,)
     taken = 0
-    for item in key:
+    for item in indices:
         if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):
             taken += item.dim()
         elif not (item is None or item is Ellipsis or isinstance(item, bool)):
             taken += 1
     left, rank, dim = [], x.dim(), 0
-    for item in key:
+    for item in indices:
         if isinstance(item, int) and not isinstance(item, bool):
             # Torch (2.11) does not compare an index with a size where both are symbols.
             if item >= x.shape[dim] or item < -x.shape[dim]:
@@ -290,13 +291,13 @@ def _without_numbers(x: torch.Tensor, key: Sequence[Any]) -> tuple[torch.Tensor,
 
 def getitem(x: torch.Tensor, key: Any) -> torch.Tensor:
     """`x[key]`."""
-    rows, left = _without_numbers(x, key if isinstance(key, (tuple, list)) else (key,))
+    rows, left = _without_numbers(x, key)
     return rows[left]
 
 
 def setitem(x: torch.Tensor, key: Any, value: Any) -> None:
     """`x[key] = value`."""
-    rows, left = _without_numbers(x, key if isinstance(key, (tuple, list)) else (key,))
+    rows, left = _without_numbers(x, key)
     rows[left] = value
 
 

@@ -64,11 +64,8 @@ def _counts_symbols(given: Sequence[Any]) -> bool:
     """Whether a range is from symbols, or to them, in steps that are known."""
     *ends, step = given if len(given) == 3 else [*given, None]
     return (
-        any(isinstance(item, SymNodeVariable) and _is_whole(item) for item in ends)
-        and all(
-            item.is_python_constant() or (isinstance(item, SymNodeVariable) and _is_whole(item))
-            for item in ends
-        )
+        any(map(_is_whole, ends))
+        and all(item.is_python_constant() or _is_whole(item) for item in ends)
         and (step is None or (step.is_python_constant() and step.as_python_constant() != 0))
     )
 
@@ -91,5 +88,6 @@ def _by_divisors(function: Callable[..., int]) -> Callable[[Any, Any, Any], Any]
     return traced
 
 
-def _is_whole(symbol: SymNodeVariable) -> bool:
-    return symbol.python_type() is int
+def _is_whole(item: VariableTracker) -> bool:
+    """Whether something is a symbol of a whole number."""
+    return isinstance(item, SymNodeVariable) and item.python_type() is int

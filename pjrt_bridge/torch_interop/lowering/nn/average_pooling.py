@@ -44,16 +44,13 @@ def _divisors(w: Windows, count_include_pad: bool, divisor: int | None) -> np.nd
 def _add_windows(
     c: Context, x: Value, w: Windows, stride: list[int], padding: list[tuple[int, int]]
 ) -> Value:
-    sides = [(0, 0)] * x.rank
-    for axis, side in zip(w.axes, padding, strict=True):
-        sides[axis] = side
     (total,) = c.b.reduce_window(
         [x],
         [c.full((), 0, x.dtype)],
         lambda old, new: c.b.add(old[0], new[0]),
         window_dimensions=per_dimension(x, w, w.kernel, 1),
         window_strides=per_dimension(x, w, stride, 1),
-        padding=sides,
+        padding=per_dimension(x, w, padding, (0, 0)),
     )
     return total
 

@@ -65,10 +65,10 @@ def embedding_bag(
             mean=mode == _MEAN,
             ignored=bags.ignored,
         )
-    rows = c.widen(take(c, weight, indices, 0))
     if mode == _MAX:
-        total, chosen = bags.largest(rows)
+        total, chosen = bags.largest(c.widen(take(c, weight, indices, 0)))
     elif total is None:
+        rows = c.widen(take(c, weight, indices, 0))
         if per_sample_weights is not None:
             factor = c.cast(per_sample_weights, rows.dtype)
             rows = b.multiply(rows, c.along(factor, rows.shape, 0))
@@ -91,10 +91,8 @@ def embedding_bag(
 def equal_bags(c: Context, table: Value, indices: Value, length: int, mean: bool) -> Value:
     """(bags, width): sums or means of `length` rows each; see `passes.equal_bags`."""
     b = c.b
-    ends = b.multiply(
-        b.iota((indices.size // length + 1,), 0, INT64),
-        c.full((indices.size // length + 1,), length, INT64),
-    )
+    bag = b.iota((indices.size // length + 1,), 0, INT64)
+    ends = b.multiply(bag, c.full(bag.shape, length, INT64))
     found = c.kernels.sums_of_bags(
         b, table, c.reshape(indices, (indices.size,)), ends, None, mean=mean, ignored=-1
     )

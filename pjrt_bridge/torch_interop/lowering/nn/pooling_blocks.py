@@ -46,7 +46,7 @@ class PoolingBlocks:
             split[axis] = (count, stride)
         self.shape = tuple(itertools.chain(*split))
         # Where each dimension of the data begins in `shape`.
-        self._dims = [len(tuple(itertools.chain(*split[:at]))) for at in range(len(split))]
+        self._dims = list(itertools.accumulate(map(len, split[:-1]), initial=0))
 
     def steps(self) -> list[WindowStep]:
         """Those of all windows that cover elements of a block, row-major."""

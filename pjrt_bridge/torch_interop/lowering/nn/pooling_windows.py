@@ -10,10 +10,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, memory_order
 from pjrt_bridge.torch_interop.lowering.context import Context, per_axis
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,11 @@ def in_memory(w: Windows, *values: Value) -> Turned:
     return Turned(order, replace(w, axes=tuple(order.index(axis) for axis in w.axes)))
 
 
-def per_dimension(x: Value, w: Windows, spatial: Sequence[int], other: int) -> list[int]:
-    """Numbers of the spatial dimensions of `x`, with another one for its other dimensions."""
+def per_dimension(x: Value, w: Windows, spatial: Sequence[_T], other: _T) -> list[_T]:
+    """What is of the spatial dimensions of `x`, with something else for its other dimensions."""
     found = [other] * x.rank
-    for axis, number in zip(w.axes, spatial, strict=True):
-        found[axis] = number
+    for axis, one in zip(w.axes, spatial, strict=True):
+        found[axis] = one
     return found
 
 

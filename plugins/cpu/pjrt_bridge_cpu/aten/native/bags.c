@@ -5,8 +5,6 @@
 #include "divide.h"
 #include "vectors.h"
 
-#include <string.h>
-
 static const char NAME[] = "Sums of bags";
 
 /* Elements of the table that are worth waking a thread; columns that are summed at once; rows that
@@ -21,25 +19,6 @@ typedef struct {
     int dtype;
     bool is_wide, has_factors, is_mean; /* Positions are int64, else int32. */
 } Bags;
-
-INLINE float
-from_bfloat16(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-INLINE uint16_t
-to_bfloat16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (value != value)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 INLINE int64_t
 position_of(const Bags *bags, int64_t at)
@@ -113,21 +92,14 @@ read_bags(const Frame *frame, Bags *bags, char *message)
     const int64_t *how = array_of(frame, "how", S64, 2);
     if (!how)
         return fail(message, "its attributes are not those that the bridge writes");
-    if (frame->operands.count != 4 || frame->results.count != 1)
-        return fail(message, "expected four operands and one result");
     const Buffer *all[5];
+    if (read_arrays(frame, 4, 1, all, message))
+        return -1;
     static const int RANKS[] = {2, 1, 1, 1, 2};
-    for (int i = 0; i < 5; i++) {
-        const Buffers *side = i < 4 ? &frame->operands : &frame->results;
-        if (side->types[i % 4] != BUFFER)
-            return fail(message, "its operands and its result are not all arrays");
-        all[i] = side->buffers[i % 4];
-        if (!REACHES(all[i]->size, Buffer, dims))
-            return fail(message, "an operand or its result ends early");
+    for (int i = 0; i < 5; i++)
         if (all[i]->rank != RANKS[i])
             return fail(message, "found an array of rank %lld, expected %d",
                         (long long)all[i]->rank, RANKS[i]);
-    }
     const Buffer *table = all[0], *positions = all[1], *ends = all[2], *factors = all[3];
     if ((table->dtype != F32 && table->dtype != F64 && table->dtype != BF16) ||
         all[4]->dtype != table->dtype || (positions->dtype != S64 && positions->dtype != S32) ||

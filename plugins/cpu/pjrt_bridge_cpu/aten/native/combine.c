@@ -111,7 +111,7 @@ static int
 read_combination(const Frame *frame, Combination *combination, char *message)
 {
     const Buffer *all[4];
-    if (read_update(frame, all, message))
+    if (read_arrays(frame, 3, 1, all, message))
         return -1;
     const Buffer *array = all[0], *positions = all[1], *updates = all[2], *result = all[3];
     if (!loops_of(array->dtype) || updates->dtype != array->dtype ||

@@ -63,16 +63,22 @@ count_of(const Buffer *buffer)
 }
 
 int
-read_update(const Frame *frame, const Buffer *all[4], char *message)
+read_arrays(const Frame *frame, int operands, int results, const Buffer **all, char *message)
 {
-    if (frame->operands.count != 3 || frame->results.count != 1)
-        return fail(message, "expected three operands and one result");
-    for (int i = 0; i < 4; i++) {
-        if ((i < 3 ? frame->operands.types[i] : frame->results.types[0]) != BUFFER)
-            return fail(message, "its operands and its result are not all arrays");
-        all[i] = i < 3 ? frame->operands.buffers[i] : frame->results.buffers[0];
+    static const char *const COUNTS[] = {"no", "one", "two", "three", "four"};
+    const bool several = results > 1;
+    if (frame->operands.count != operands || frame->results.count != results)
+        return fail(message, "expected %s operands and %s result%s", COUNTS[operands],
+                    COUNTS[results], several ? "s" : "");
+    for (int i = 0; i < operands + results; i++) {
+        const Buffers *side = i < operands ? &frame->operands : &frame->results;
+        const int at = i < operands ? i : i - operands;
+        if (side->types[at] != BUFFER)
+            return fail(message, "its operands and its result%s are not all arrays",
+                        several ? "s" : "");
+        all[i] = side->buffers[at];
         if (!REACHES(all[i]->size, Buffer, dims))
-            return fail(message, "an operand or its result ends early");
+            return fail(message, "an operand or %s result ends early", several ? "a" : "its");
     }
     return 0;
 }

@@ -38,8 +38,9 @@ int64_t size_of_type(int dtype);
 /* How many elements a buffer has. */
 int64_t count_of(const Buffer *buffer);
 
-/* The arrays of a call that writes into an array: that one, positions, what is written, result. */
-int read_update(const Frame *frame, const Buffer *all[4], char *message);
+/* The arrays of a call with so many operands and results, at most four of each: the operands, and
+ * then the results. */
+int read_arrays(const Frame *frame, int operands, int results, const Buffer **all, char *message);
 
 /* Copy an array into another one of its size, if that is not in its memory; width: of an element,
  * in bytes. */

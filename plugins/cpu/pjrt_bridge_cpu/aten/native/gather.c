@@ -78,17 +78,9 @@ static void (*const RUN[][2])(const Gather *, int64_t, int64_t) = {
 static int
 read_gather(const Frame *frame, Gather *gather, char *message)
 {
-    if (frame->operands.count != 2 || frame->results.count != 1)
-        return fail(message, "expected two operands and one result");
     const Buffer *all[3];
-    for (int i = 0; i < 3; i++) {
-        const Buffers *side = i < 2 ? &frame->operands : &frame->results;
-        if (side->types[i % 2] != BUFFER)
-            return fail(message, "its operands and its result are not all arrays");
-        all[i] = side->buffers[i % 2];
-        if (!REACHES(all[i]->size, Buffer, dims))
-            return fail(message, "an operand or its result ends early");
-    }
+    if (read_arrays(frame, 2, 1, all, message))
+        return -1;
     const Buffer *array = all[0], *positions = all[1], *result = all[2];
     const int64_t width = size_of_type(array->dtype);
     if (!width || result->dtype != array->dtype ||

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char NAME[] = "A norm of rows";
 
@@ -42,28 +41,13 @@ float_at(const char *data, int type, int64_t index)
 {
     if (type == F32)
         return ((const float *)data)[index];
-    const uint32_t bits = (uint32_t)((const uint16_t *)data)[index] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* The bits of a number in bfloat16, before zeros: the nearest, ties to even; a NaN stays one. */
-INLINE uint32_t
-narrow(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
-    return (value != value ? nan : rounded) & 0xffff0000;
+    return from_bfloat16(((const uint16_t *)data)[index]);
 }
 
 INLINE float
 rounded(float value)
 {
-    const uint32_t bits = narrow(value);
-    memcpy(&value, &bits, sizeof bits);
-    return value;
+    return from_bfloat16(to_bfloat16(value));
 }
 
 INLINE void
@@ -72,7 +56,7 @@ put(char *data, int type, int64_t index, float value)
     if (type == F32)
         ((float *)data)[index] = value;
     else
-        ((uint16_t *)data)[index] = (uint16_t)(narrow(value) >> 16);
+        ((uint16_t *)data)[index] = to_bfloat16(value);
 }
 
 INLINE float
@@ -210,16 +194,10 @@ read_norm(const Frame *frame, Norm *norm, char *message)
     const double *eps = array_of(frame, "eps", F64, 1);
     if (!how || !eps || how[2] < PORTABLE || how[2] > AVX512)
         return fail(message, "its attributes are not those that the bridge writes");
-    if (frame->operands.count != 3 || frame->results.count != 3)
-        return fail(message, "expected three operands and three results");
     const Buffer *all[6];
+    if (read_arrays(frame, 3, 3, all, message))
+        return -1;
     for (int i = 0; i < 6; i++) {
-        const Buffers *side = i < 3 ? &frame->operands : &frame->results;
-        if (side->types[i % 3] != BUFFER)
-            return fail(message, "its operands and its results are not all arrays");
-        all[i] = side->buffers[i % 3];
-        if (!REACHES(all[i]->size, Buffer, dims))
-            return fail(message, "an operand or a result ends early");
         const bool is_statistic = i > 3;
         if (all[i]->dtype != F32 && (is_statistic || all[i]->dtype != BF16))
             return fail(message, "found element type %d, expected float32%s", all[i]->dtype,

@@ -3,8 +3,30 @@
 #ifndef PJRT_BRIDGE_CPU_VECTORS_H
 #define PJRT_BRIDGE_CPU_VECTORS_H
 
+#include <stdint.h>
+#include <string.h>
+
 /* What is called in such a function is compiled as a part of it. */
 #define INLINE static inline __attribute__((always_inline))
+
+INLINE float
+from_bfloat16(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* The nearest number, ties to even; a NaN stays one. */
+INLINE uint16_t
+to_bfloat16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
+    return (uint16_t)((value != value ? nan : rounded) >> 16);
+}
 
 typedef enum { PORTABLE, AVX2, AVX512 } Vectors;
 

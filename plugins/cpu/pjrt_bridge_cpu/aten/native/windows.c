@@ -74,7 +74,7 @@ static int
 read_writes(const Frame *frame, Writes *writes, char *message)
 {
     const Buffer *all[4];
-    if (read_update(frame, all, message))
+    if (read_arrays(frame, 3, 1, all, message))
         return -1;
     const Buffer *array = all[0], *positions = all[1], *windows = all[2], *result = all[3];
     int64_t size = size_of_type(array->dtype), rank = array->rank;
