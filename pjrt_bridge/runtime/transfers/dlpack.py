@@ -191,9 +191,7 @@ class Imported:
 def has_own_elements(source: Any) -> bool:
     """Whether the elements of an array are those that its memory holds, as far as torch says.
 
-    Torch exports the storage of any tensor. That of a subclass whose operators it implements itself
-    (FakeTensor, wrappers of other tensors) holds no elements or others, and functional tensors have
-    none; with an offset, its address is no null pointer.
+    Torch exports the storage of any tensor, also of FakeTensors, wrappers and functional tensors.
     """
     # Torch's own function, which does nothing, is no method of a class.
     if inspect.ismethod(getattr(type(source), "__torch_dispatch__", None)):

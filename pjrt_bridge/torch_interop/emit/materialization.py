@@ -5,8 +5,7 @@ loop. In a network with residual connections each block's input is such a value:
 would add up all blocks before it. So is a state that each step of a recurrence makes of the one
 before and something else reads: the last step would compute all others, and the time would grow
 with the square of their number. A loop over a larger value computes a smaller one that it is
-broadcast from for each of its own elements: the sines of rotary positions for each sequence, head
-and layer.
+broadcast from for each of its own elements.
 """
 
 from __future__ import annotations
@@ -36,14 +35,19 @@ _MEMORY = 8
 _CHEAP = 4
 """Additions that take no longer than to read their result."""
 
-_COSTS = {
-    "acos": 20, "acosh": 30, "asin": 20, "asinh": 30, "atan": 20, "atan2": 25, "atanh": 20,
-    "cos": 40, "cosh": 20, "digamma": 60, "div": 4, "elu": 15, "erf": 15, "erfc": 20, "erfinv": 30,
-    "exp": 10, "exp2": 10, "expm1": 15, "gelu": 20, "i0": 40, "lgamma": 60, "log": 15, "log10": 15,
-    "log1p": 20, "log2": 15, "log_sigmoid_forward": 25, "logaddexp": 30, "logit": 20, "mish": 40,
-    "pow": 25, "reciprocal": 4, "rsqrt": 6, "sigmoid": 15, "silu": 15, "sin": 40, "sinh": 20,
-    "softplus": 25, "sqrt": 6, "tan": 50, "tanh": 15, "xlogy": 20,
-}  # fmt: skip
+_NAMES = {
+    4: "div reciprocal",
+    6: "rsqrt sqrt",
+    10: "exp exp2",
+    15: "elu erf expm1 log log10 log2 sigmoid silu tanh",
+    20: "acos asin atan atanh cosh erfc gelu log1p logit sinh xlogy",
+    25: "atan2 log_sigmoid_forward pow softplus",
+    30: "acosh asinh erfinv logaddexp",
+    40: "cos i0 mish sin",
+    50: "tan",
+    60: "digamma lgamma",
+}
+_COSTS = {name: cost for cost, names in _NAMES.items() for name in names.split()}
 """Additions that take as long as an elementwise operator, about; any other takes as long as one."""
 
 _NORMALIZED = (

@@ -24,10 +24,6 @@ def apart_from_fakes(compiled: Callable[..., Any], graph: fx.GraphModule) -> Cal
     """A compiled graph that gives FakeTensors in a FakeTensorMode, without arguments that are some.
 
     Dynamo compiles no other graph where only the mode says what the results are to be.
-
-    Args:
-        compiled: the graph, compiled.
-        graph: from Dynamo.
     """
     placeholders = graph.graph.find_nodes(op="placeholder")
     if any(isinstance(node.meta.get("example_value"), torch.Tensor) for node in placeholders):

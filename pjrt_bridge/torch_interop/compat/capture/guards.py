@@ -1,8 +1,7 @@
 """Guards of Dynamo on the state of torch that a call finds.
 
 Dynamo guards some of torch's settings itself. Of the precisions of products it knows only whether
-CUDA's may take TF32, and the level of forward-mode differentiation only matters to it where the
-compiled code enters one.
+CUDA's may take TF32.
 """
 
 from __future__ import annotations

@@ -33,19 +33,6 @@ def log10(x: float, /) -> float:
     return found + math.floor(is_whole) * (whole - found)
 
 
-def atan2(y: float, x: float, /) -> float:
-    """`math.atan2` of numbers that are above 0, or of which one is.
-
-    Raises:
-        ValueError: neither is; Python computes it then.
-    """
-    if x > 0:
-        return math.atan(y / x)
-    if y > 0:
-        return math.pi / 2 - math.atan(x / y)
-    raise ValueError(f"expected a number above 0, found {y} and {x}")
-
-
 def exp(x: float, /) -> float:
     """`math.exp`, by a power."""
     made: float = math.e ** float(x)
@@ -177,7 +164,6 @@ OF_MATH: dict[Any, Callable[..., Any]] = {
     math.log: log,
     math.log1p: log1p,
     math.log10: log10,
-    math.atan2: atan2,
     math.exp: exp,
     math.pow: power,
     math.hypot: hypot,

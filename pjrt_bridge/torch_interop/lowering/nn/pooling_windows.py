@@ -1,8 +1,7 @@
 """The windows of pooling operators.
 
 Inputs are (batch, channels, *spatial) or (channels, *spatial). They are pooled with their
-dimensions in the order in which they lie in memory (`Turned`): a compiler that writes what it pads
-row-major would turn what a convolution gives, and turn it back for the next one.
+dimensions in the order in which they lie in memory (`Turned`), so that none are turned for it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from tests.torch_interop.compat.capture.helpers import LENGTHS, check_few_graphs
         lambda x: x * math.log(x.shape[0] + 1) + math.exp(-x.shape[0] / 4) + math.exp(len(x)),
         lambda x: x * math.log1p(len(x)) + math.hypot(len(x), 3) * math.fabs(x.shape[0] - 10),
         lambda x: x * math.log10(len(x)) + math.log10(x.shape[0] / 8),
-        lambda x: x * math.atan2(len(x), 3.5) + math.atan2(-2, len(x)) * math.atan2(len(x), -3),
         lambda x: x * math.pow(x.shape[0], -0.5) + math.isqrt(x.shape[0]),
         lambda x: x * math.fmod(x.shape[0], 5) + math.fmod(x.shape[0], 2.5) * math.degrees(len(x)),
         lambda x: x * math.gcd(len(x), 12) + math.gcd(30, len(x)) / math.lcm(len(x), 4),
