@@ -39,6 +39,7 @@ from pjrt_bridge.torch_interop.passes.layouts import Orders
 from pjrt_bridge.torch_interop.passes.lift_scalars import lift_scalars
 from pjrt_bridge.torch_interop.passes.merge_equal_calls import merge_equal_calls
 from pjrt_bridge.torch_interop.passes.proven_assertions import remove_proven_assertions
+from pjrt_bridge.torch_interop.passes.written_parts import join_written_parts
 
 Stage = Literal["joint", "unsized", "sized"]
 """To which graphs a pass is applied:
@@ -156,6 +157,10 @@ def _sum_equal_bags(module: fx.GraphModule, context: PassContext) -> None:
     sum_equal_bags(module.graph, context.keeps)
 
 
+def _join_written_parts(module: fx.GraphModule, context: PassContext) -> None:
+    join_written_parts(module.graph, context.keeps)
+
+
 def _lift_keys(module: fx.GraphModule, context: PassContext) -> Step | None:
     count = lift_keys(module.graph)
     if not count:
@@ -243,6 +248,7 @@ PASSES = (
     Pass(_resolve_aliases, "unsized", exports=False),
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
     Pass(_recognize_causal_masks, "sized", exports=False),
+    Pass(_join_written_parts, "sized", exports=True),
     Pass(_sum_equal_bags, "sized", exports=True),
     Pass(_decompose_flex_attention, "sized", exports=True),
     Pass(_address_whole_storages, "sized", exports=True),
