@@ -141,7 +141,8 @@ class Compiler:
                 and compat.passes_through(self._inputs)
             ):
                 self._entrance = compiled.fast_path()
-        return compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
+        made = compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
+        return compat.unless_batched(made, graph) if kind == "backward" else made
 
     def leave_to_pytorch(
         self, graph: fx.GraphModule, inputs: Sequence[Any], reason: FallbackReason

@@ -9,6 +9,7 @@ program permutes it, which costs nothing where the compiler can read it in that 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -114,11 +115,27 @@ def adopt(buffer: AnyBuffer, spec: ValueSpec) -> torch.Tensor:
     memory = _in_place(buffer, spec.nbytes)
     if memory is None:
         memory = buffer.to_numpy().reshape(-1).view("u1")
-    # Torch lets go of `memory` as C does, also while a Python exception is on its way. The
-    # tensor is no view of another, which autograd would forbid the user to write into.
+    # Torch lets go of `memory` as C does, also while a Python exception is on its way.
     flat = torch.frombuffer(memory, dtype=dtype)
     storage = resizing.let_resize(flat.untyped_storage())
-    return flat.set_(storage, 0, shape, spec.strides)
+    return over(storage, flat, 0, shape, spec.strides)
+
+
+def over(
+    storage: torch.UntypedStorage,
+    like: torch.Tensor,
+    offset: int | torch.SymInt,
+    shape: Sequence[int],
+    strides: Sequence[int],
+) -> torch.Tensor:
+    """A tensor over memory, of the element type and device of another one.
+
+    It is no view of another, which autograd would forbid the user to write into, and nothing was
+    written into it yet: its version is 0.
+    """
+    made = torch.empty(0, dtype=like.dtype, device=like.device)
+    # `set_` counts as a write, and `data` has a count of its own.
+    return made.set_(storage, offset, shape, strides).data
 
 
 def _in_place(buffer: AnyBuffer, nbytes: int) -> Any:

@@ -212,6 +212,28 @@ def test_changing_a_parameter_before_backward_is_found() -> None:
         loss.backward()
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_many_gradients_at_once(dynamic: bool | None) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return ((x @ w).sin() * x[:, :1]).cumsum(0)
+
+    on_device = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for size in (3, 4, 5):
+        inputs = [torch.randn(size, 4, requires_grad=True), torch.randn(4, 3, requires_grad=True)]
+        many = torch.randn(6, size, 3)
+        for _ in range(2):
+            found, expected = (
+                torch.autograd.grad(of(*inputs), inputs, many, is_grads_batched=True)
+                for of in (on_device, function)
+            )
+            assert_same(found, expected, rtol=1e-5, atol=1e-5)
+            found, expected = (
+                torch.autograd.grad(of(*inputs), inputs, many[0]) for of in (on_device, function)
+            )
+            assert_same(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_hooks_and_a_user_defined_function() -> None:
     class Double(torch.autograd.Function):
         @staticmethod

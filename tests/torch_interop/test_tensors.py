@@ -236,6 +236,17 @@ def test_results_where_memory_is_not_shared(dtype: torch.dtype, copying: Client)
     assert_compiled("inference")
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_nothing_was_written_into_results(dynamic: bool | None) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        return y, y.t(), x.t() * 2, x.sum(0).expand(3, 4)
+
+    on_device = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for size in (5, 7, 9, 1, 0):
+        assert [y._version for y in on_device(torch.ones(size, 4))] == [0, 0, 0, 0]
+
+
 def test_results_outlive_their_client(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(load("cpu"), {"cpu_device_count": 1})
     monkeypatch.setattr(backend, "select_client", lambda name: client)

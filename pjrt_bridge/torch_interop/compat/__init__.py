@@ -12,6 +12,7 @@ from pjrt_bridge.torch_interop.compat.aot.autograd import (
     run_aot_autograd,
     save_for_backward,
     saved_inputs,
+    unless_batched,
 )
 from pjrt_bridge.torch_interop.compat.aot.autograd_metadata import (
     Returned,
@@ -260,6 +261,7 @@ __all__ = [
     "traceable_step",
     "tree_leaves",
     "tree_parts",
+    "unless_batched",
     "untraced",
     "value_ranges",
     "with_module",

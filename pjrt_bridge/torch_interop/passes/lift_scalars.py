@@ -73,22 +73,27 @@ class NumberUse:
         overload: the operator that takes it; None where a tensor is filled.
         role: what the number is to the operator. An operand wraps where it is out of the range of
             an integer type, so does a divisor, which must not be zero then; a parameter does not.
+        beside: the type of the tensor that the operator takes beside an operand or a divisor.
     """
 
     dtype: torch.dtype
     overload: str | None
     role: Literal["operand", "divisor", "parameter"] = "operand"
+    beside: torch.dtype | None = None
 
     def read(self, value: complex) -> torch.Tensor:
         """The 0-d tensor.
 
         Raises:
-            RuntimeError: a tensor is to be filled with what is out of its type's range, or an
-                integer is to be divided by what is zero in its type.
-            ValueError: an integer that does not fit 64 bits.
+            OverflowError: an integer that does not fit 64 bits.
+            RuntimeError: a tensor is to be filled with what is out of its type's range, an integer
+                is to be divided by what is zero in its type, or PyTorch has no common type of the
+                number and the tensor beside it.
         """
         if self.overload is None or self.role == "parameter":
-            return torch.tensor(value, dtype=self.dtype)
+            return torch.full((), value, dtype=self.dtype)
+        if self.beside is torch.bool:
+            torch.result_type(torch.empty((0,), dtype=torch.bool), value)
         read = tensor_of(value, self.dtype)
         if self.role == "divisor" and not read:
             raise RuntimeError(
@@ -100,7 +105,7 @@ class NumberUse:
 def tensor_of(value: complex, dtype: torch.dtype) -> torch.Tensor:
     """A number as a 0-d tensor, as operators take one: what is out of an integer's range wraps."""
     if not isinstance(value, int) or dtype.is_floating_point or dtype.is_complex:
-        return torch.tensor(value, dtype=dtype)
+        return torch.full((), value, dtype=dtype)
     # PyTorch reads a number beyond those of int64 as one of uint64.
     return torch.tensor(value - 2**64 if 2**63 <= value < 2**64 else value).to(dtype)
 
@@ -273,7 +278,8 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
             # With a 0-d tensor of float32, its result would be one.
             return None
         dtype = torch.float32
-    return NumberUse(dtype, overload, "divisor" if divides_integers else "operand")
+    beside = compat.promise(other).dtype if isinstance(other, fx.Node) else None
+    return NumberUse(dtype, overload, "divisor" if divides_integers else "operand", beside)
 
 
 def _has_room(node: fx.Node) -> bool:

@@ -16,7 +16,7 @@ from pjrt_bridge.torch_interop.resident.graphs.border import GivenTensor
 from pjrt_bridge.torch_interop.shared.kinds import device_of
 from pjrt_bridge.torch_interop.shared.order import StreamOrder
 from pjrt_bridge.torch_interop.shared.views import TensorViews
-from pjrt_bridge.torch_interop.tensors import adopt, torch_dtype
+from pjrt_bridge.torch_interop.tensors import adopt, over, torch_dtype
 
 
 class SharedArgument(GivenTensor):
@@ -134,9 +134,7 @@ class SharedCall:
             found = torch.utils.dlpack.from_dlpack(buffer)
         if found.shape == shape and found.stride() == spec.strides:
             return found
-        # No view of another tensor, which autograd would forbid the user to write into.
-        made = torch.empty(0, dtype=dtype, device=self._place.device)
-        return made.set_(found.untyped_storage(), 0, shape, spec.strides)
+        return over(found.untyped_storage(), found, 0, shape, spec.strides)
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of a copy of a host tensor's elements."""

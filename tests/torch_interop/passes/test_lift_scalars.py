@@ -91,6 +91,34 @@ def test_numbers_out_of_range_wrap_in_operators_and_fill_no_tensor() -> None:
         filled_on_device(300)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x + n,
+        lambda x, n: n - x.int(),
+        lambda x, n: x == n,
+        lambda x, n: x.clamp(max=n),
+        lambda x, n: torch.where(x, n, x),
+        lambda x, n: torch.full_like(x, n),
+        lambda x, n: torch.full_like(x, n, dtype=torch.int64),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_numbers_beyond_int64_beside_bools_raise_as_in_eager(function: Callable[..., Any]) -> None:
+    x = torch.tensor([True, False])
+    for dynamic in (None, True):
+        torch._dynamo.reset()
+        on_device = torch.compile(function, backend="pjrt", dynamic=dynamic)
+        for value in (5, 6, 2**63 - 1, 2**63, 2**64 - 1):
+            try:
+                expected = function(x, value)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    on_device(x, value)
+            else:
+                assert_same(on_device(x, value), expected)
+
+
 @pytest.mark.parametrize("divide", [torch.floor_divide, torch.remainder, torch.fmod])
 def test_a_number_that_wraps_to_zero_divides_no_integers(divide: Callable[..., Any]) -> None:
     on_device = compiled(divide)

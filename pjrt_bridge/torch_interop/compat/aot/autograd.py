@@ -254,6 +254,30 @@ def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return run
 
 
+def unless_batched(
+    compiled: Callable[[list[Any]], Any], graph: fx.GraphModule
+) -> Callable[[list[Any]], Any]:
+    """A compiled backward graph that PyTorch runs where it is given many gradients at once.
+
+    `torch.autograd.grad(..., is_grads_batched=True)` gives tensors for which PyTorch runs each
+    operator for the whole batch, and which have no memory.
+
+    Args:
+        compiled: of the graph, boxed.
+        graph: as AOTAutograd gave it.
+    """
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    gradients = [at for at, node in enumerate(placeholders) if node.target.startswith("tangents")]
+    is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+    def run(arguments: list[Any]) -> Any:
+        if any(is_batched(arguments[at]) for at in gradients):
+            return fx.Interpreter(graph).boxed_run(arguments)
+        return compiled(arguments)
+
+    return boxed(run)
+
+
 def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
     """Where a backward graph is given the inputs of its forward graph that have these indices.
 

@@ -13,6 +13,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.passes.aliases.chains import Chain
 from pjrt_bridge.torch_interop.passes.aliases.gaps import with_strides
+from pjrt_bridge.torch_interop.tensors import over
 
 REPLACE = "aten.set_.source_Tensor"
 """The operator that AOTAutograd makes of `argument.data = x`."""
@@ -76,8 +77,7 @@ def _make_differentiable(view: fx.Node) -> None:
 def _detached(view: torch.Tensor) -> torch.Tensor:
     if view.is_conj() or view.is_neg():
         return view
-    made = torch.empty(0, dtype=view.dtype, device=view.device)
-    return made.set_(view.untyped_storage(), view.storage_offset(), view.size(), view.stride())
+    return over(view.untyped_storage(), view, view.storage_offset(), view.size(), view.stride())
 
 
 class Epilogue:

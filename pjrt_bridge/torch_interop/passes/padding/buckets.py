@@ -121,7 +121,8 @@ class GraphPadding:
         for places in self._found.places.values():
             first, *others = (_size(arguments[position], dim) for position, dim in places)
             # Sizes that are one symbol differ, which tracing did not expect.
-            if any(other != first for other in others):
+            # What int64 does not hold is no size, but a number, of which PyTorch refuses some uses.
+            if first >= 1 << 63 or any(other != first for other in others):
                 return None
             sizes.append(first)
         chosen = self._choose(sizes, arguments)

@@ -15,7 +15,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import has_gaps, result_strides
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.aliases.gaps import is_visible
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
-from pjrt_bridge.torch_interop.tensors import result_spec
+from pjrt_bridge.torch_interop.tensors import over, result_spec
 
 SizeValue = Callable[[Size], int]
 """The value of a size, in a call or in its padded form."""
@@ -173,14 +173,12 @@ class SymbolicLayout:
         strides = self.promised_strides(shape, own, actual)
         if tensor.shape == shape and own == strides:
             return tensor, 0
-        inner = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         prefix = all(len(extent) == 1 for extent in self.dims.values())
         if prefix and all(
             size < 2 or a == b for size, a, b in zip(shape, own, strides, strict=True)
         ):
-            # Not a view to autograd, which would forbid the user to write into it.
             storage, offset = tensor.untyped_storage(), tensor.storage_offset()
-            return inner.set_(storage, offset, shape, strides), 0
+            return over(storage, tensor, offset, shape, strides), 0
         if self.is_plain:
             part = tensor
             for dim in self.dims:
@@ -198,7 +196,7 @@ class SymbolicLayout:
         made = torch.empty_strided(once, strides, dtype=tensor.dtype, device=tensor.device)
         target, _ = self.parts(made, actual)
         target.copy_(part)
-        return made.set_(made.untyped_storage(), 0, shape, strides), made.nbytes
+        return over(made.untyped_storage(), made, 0, shape, strides), made.nbytes
 
 
 @lru_cache(1024)
