@@ -132,6 +132,27 @@ def test_copies() -> None:
     assert bool(twin[2].any())
 
 
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (3, torch.float64),
+        (1e-300, torch.float64),
+        (float("nan"), torch.bfloat16),
+        (2.7, torch.int32),
+        (2**40 + 1, torch.int64),
+        (True, torch.complex64),
+        (1 + 2j, torch.complex128),
+    ],
+)
+def test_copies_of_numbers(number: Any, dtype: torch.dtype) -> None:
+    def written(device: str) -> torch.Tensor:
+        into = torch.zeros(4, dtype=dtype, device=device)
+        into[1:3].copy_(number)
+        return into
+
+    assert_alike(written("pjrt"), written("cpu"))
+
+
 def test_several_devices() -> None:
     first = torch.arange(3.0, device="pjrt:0")
     second = first.to("pjrt:1")
