@@ -305,3 +305,12 @@ def test_dlpack_is_refused_with_advice(take: Callable[[Any], Any]) -> None:
     with pytest.raises(BufferError, match=r"\(2, 3\) on device pjrt:0.*\.cpu\(\).*buffer_of"):
         take(here)
     assert take(here.cpu()).sum() == 6
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("device", ["pjrt", "cpu"], ids=["of the device", "of the host"])
+def test_nested_tensors_of_layout_strided_are_refused(device: str) -> None:
+    """Also where autograd asks for their sizes."""
+    parts = [torch.ones(2, device=device, requires_grad=True), torch.ones(3, device=device)]
+    with pytest.raises(DeviceError, match="no nested tensors"):
+        torch.nested.as_nested_tensor(parts, device="pjrt").sum()
