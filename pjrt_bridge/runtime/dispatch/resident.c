@@ -98,7 +98,8 @@ module_find(PyObject *Py_UNUSED(module), PyObject *address)
         return NULL;
     int64_t offset;
     Resident *found = resident_at((void *)(uintptr_t)number, &offset);
-    return Py_NewRef(found ? (PyObject *)found : Py_None);
+    /* Slices of a storage begin further on. */
+    return Py_NewRef(found && !offset ? (PyObject *)found : Py_None);
 }
 
 /* -- tensors --------------------------------------------------------------------------------- */

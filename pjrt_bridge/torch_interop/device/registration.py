@@ -75,8 +75,7 @@ def register() -> None:
         kernels = third_party_device.OperatorKernels()
         _registered.append(kernels)
         kernels.of_others(call)
-        for layout in third_party_device.OTHER_LAYOUTS:
-            kernels.of_others(refusals.other_layout, layout)
+        kernels.of_other_layouts(refusals.other_layout)
         SparseOperators(kernels)
         own = _kernels()
         for name, kernel in own.items():

@@ -132,6 +132,27 @@ def test_copies() -> None:
     assert bool(twin[2].any())
 
 
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (3, torch.float64),
+        (1e-300, torch.float64),
+        (float("nan"), torch.bfloat16),
+        (2.7, torch.int32),
+        (2**40 + 1, torch.int64),
+        (True, torch.complex64),
+        (1 + 2j, torch.complex128),
+    ],
+)
+def test_copies_of_numbers(number: Any, dtype: torch.dtype) -> None:
+    def written(device: str) -> torch.Tensor:
+        into = torch.zeros(4, dtype=dtype, device=device)
+        into[1:3].copy_(number)
+        return into
+
+    assert_alike(written("pjrt"), written("cpu"))
+
+
 def test_several_devices() -> None:
     first = torch.arange(3.0, device="pjrt:0")
     second = first.to("pjrt:1")
@@ -284,3 +305,12 @@ def test_dlpack_is_refused_with_advice(take: Callable[[Any], Any]) -> None:
     with pytest.raises(BufferError, match=r"\(2, 3\) on device pjrt:0.*\.cpu\(\).*buffer_of"):
         take(here)
     assert take(here.cpu()).sum() == 6
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("device", ["pjrt", "cpu"], ids=["of the device", "of the host"])
+def test_nested_tensors_of_layout_strided_are_refused(device: str) -> None:
+    """Also where autograd asks for their sizes."""
+    parts = [torch.ones(2, device=device, requires_grad=True), torch.ones(3, device=device)]
+    with pytest.raises(DeviceError, match="no nested tensors"):
+        torch.nested.as_nested_tensor(parts, device="pjrt").sum()

@@ -403,3 +403,9 @@ def test_tensors_that_are_set_to_the_same_memory() -> None:
     assert y.is_set_to(x)
     assert x[2:].is_set_to(y[2:])
     assert not any(other.is_set_to(x) for other in (x[1:], x.view(2, 3), x.clone()))
+
+
+def test_slices_of_storages_are_refused() -> None:
+    storage = torch.arange(4.0).to("pjrt").untyped_storage()
+    with pytest.raises(DeviceError, match="or a slice of one"):
+        torch.empty(0, device="pjrt").set_(storage[4:8]).sum()

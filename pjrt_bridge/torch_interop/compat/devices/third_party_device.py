@@ -36,6 +36,19 @@ DEVICE_TYPE: int = torch._C._autograd.DeviceType.PrivateUse1.value
 OTHER_LAYOUTS = tuple(f"{layout}{KEY}" for layout in ("Quantized", "NestedTensor"))
 """The dispatch keys of tensors of the device that are nested, or have more than elements."""
 
+_NESTED = (
+    "aten._nested_tensor_from_tensor_list.default",
+    "aten._nested_tensor_from_mask.default",
+    "aten._nested_view_from_buffer.default",
+)
+"""Operators that make nested tensors of others."""
+
+_NESTED_SIZES = (
+    "aten._nested_tensor_size.default",
+    "aten._nested_tensor_strides.default",
+    "aten._nested_tensor_storage_offsets.default",
+)
+
 _EXTENSION_DEVICE = 12
 """`kDLExtDev` of DLPack, which torch takes for this device."""
 
@@ -60,6 +73,21 @@ class OperatorKernels:
     def of_others(self, kernel: Callable[..., Any], key: str = KEY) -> None:
         """Give all other operators one, which is called with the operator first."""
         self._all.fallback(kernel, key)
+
+    def of_other_layouts(self, kernel: Callable[..., Any]) -> None:
+        """Give operators on and to nested tensors, and on quantized ones, one as `of_others` does.
+
+        Their sizes are in host memory. Autograd asks for them where an error ends the process.
+        """
+        for layout in OTHER_LAYOUTS:
+            self.of_others(kernel, layout)
+        for name in _NESTED:
+            self.of(name, partial(kernel, operator(name)))
+        on_host = torch._C.DispatchKeySet(torch._C.DispatchKey.NestedTensorCPU)
+        for name in _NESTED_SIZES:
+            op = operator(name)
+            assert op is not None
+            self.of(name, partial(op.redispatch, on_host), f"NestedTensor{KEY}")
 
 
 class _DLManagedTensor(ctypes.Structure):

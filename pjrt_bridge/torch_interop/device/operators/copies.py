@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from pjrt_bridge.mixed.mesh_launcher import in_memory, of_dimensions
@@ -32,10 +33,15 @@ from pjrt_bridge.torch_interop.resident.storages.storage import (
 
 
 def copy_from(
-    source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
+    source: torch.Tensor | complex, target: torch.Tensor, non_blocking: bool = False
 ) -> torch.Tensor:
-    """`aten._copy_from`: `target.copy_(source)`, where one of them is on the device at least."""
+    """`aten._copy_from`: `target.copy_(source)`, where one of them is on the device at least.
+
+    Torch passes a number, which `copy_` takes, too, as it is.
+    """
     need_no_overlap(target)
+    if not isinstance(source, torch.Tensor):
+        source = torch.from_numpy(np.asarray(source))
     if is_resident(source) and is_resident(target):
         need_apart(_copy(), [target], (target, source), {})
     source = _read_as_it_lies(source)

@@ -234,7 +234,8 @@ def contents_of(tensor: torch.Tensor) -> Contents:
         if storage.nbytes():
             raise DeviceError(
                 f"a tensor of shape {tuple(tensor.shape)} on device {tensor.device} has a storage "
-                "that was not made by pjrt_bridge; make it on the host and use .to()"
+                "that was not made by pjrt_bridge, or a slice of one; make it on the host and use "
+                ".to()"
             )
         index = tensor.device.index or 0
         found = Contents(TensorType((0,), dtypes.from_torch(tensor.dtype)), index, None)
