@@ -257,12 +257,24 @@ def multi_dot(order: Sequence[int], *tensors: torch.Tensor) -> torch.Tensor:
 # -- indices ---------------------------------------------------------------------------------------
 
 
+def _is_one_index(key: Any) -> bool:
+    """Whether a sequence is an index by itself, rather than one index for each dimension."""
+    return isinstance(key, (tuple, list)) and all(
+        isinstance(item, (int, tuple, list)) for item in key
+    )
+
+
 def _without_numbers(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """A view of the rows that numbers among indices select, and the indices that are left.
 
-    In PyTorch a number selects before tensors do (`python_variable_indexing.cpp`).
+    In PyTorch a number selects before tensors do, and a sequence of numbers is a tensor
+    (`python_variable_indexing.cpp`).
     """
-    indices = key if isinstance(key, (tuple, list)) else (key,)
+    whole = not isinstance(key, (tuple, list)) or (isinstance(key, list) and _is_one_index(key))
+    indices = [
+        torch.tensor(item, device=x.device) if _is_one_index(item) else item
+        for item in ((key,) if whole else key)
+    ]
     taken = 0
     for item in indices:
         if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):

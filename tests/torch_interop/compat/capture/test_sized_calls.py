@@ -50,6 +50,13 @@ def _written_at_numbers(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def _written_at_lists(x: torch.Tensor) -> torch.Tensor:
+    made = x * 2
+    made[..., [0, x.shape[2] // 2]] = x[..., [x.shape[2] - 1, 1]]
+    made[:, [1, 0], [[x.shape[2] // 3], [0]]] += 1
+    return made
+
+
 def _in_blocks(x: torch.Tensor) -> torch.Tensor:
     made = [x[:, :, at : at + 10].softmax(2) * at for at in range(0, x.shape[2], 10)]
     last = [x[:, :, at] for at in range(x.shape[2] - 2, x.shape[2])]
@@ -125,6 +132,10 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
     ),
     "a number as an index": (LENGTHS, lambda x: x.sin()[len(x) // 2] * x[: len(x) // 2].sum()),
     "written at numbers": (SIGNALS, _written_at_numbers),
+    "lists of numbers": (SIGNALS, lambda x: x[:, [2, 0], :][..., [0, x.shape[2] // 2, -1]] * 2),
+    "lists of lists of numbers": (SIGNALS, lambda x: x[0, (1, 2), [[x.shape[2] - 1], [0]]].exp()),
+    "a list of numbers": (MATRICES, lambda x: x.sin()[[0, len(x) // 2]] @ x),
+    "written at lists of numbers": (SIGNALS, _written_at_lists),
     "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
     "kron of other ranks": (MATRICES, lambda x: torch.kron(torch.ones(3), x)),
     "tril_indices": (MATRICES, lambda x: x[tuple(torch.tril_indices(*x.shape))]),
