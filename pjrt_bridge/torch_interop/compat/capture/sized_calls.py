@@ -228,7 +228,15 @@ def _has_numbers(args: Sequence[Any]) -> bool:
     if not isinstance(x, TensorVariable):
         return False
     items = [item.realize() for item in key.items] if isinstance(key, BaseListVariable) else [key]
-    return any(map(_has_symbols, items))
+    lists = [item for item in items if isinstance(item, BaseListVariable)]
+    return any(map(_has_symbols, items)) and not any(map(_has_fractions, lists))
+
+
+def _has_fractions(value: Any) -> bool:
+    """Whether a list holds symbolic numbers that are not whole."""
+    if isinstance(value, BaseListVariable):
+        return any(map(_has_fractions, value.items))
+    return isinstance(value, SymNodeVariable) and not issubclass(value.python_type(), int)
 
 
 def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:

@@ -257,23 +257,32 @@ def multi_dot(order: Sequence[int], *tensors: torch.Tensor) -> torch.Tensor:
 # -- indices ---------------------------------------------------------------------------------------
 
 
-def _is_one_index(key: Any) -> bool:
-    """Whether a sequence is an index by itself, rather than one index for each dimension."""
+_MOST_DIMENSIONS = 32
+"""A list of as many indices is none for each dimension, whatever they are."""
+
+
+def _is_tensor(key: Any) -> bool:
+    """Whether a sequence of numbers, or of such sequences, stands for a tensor of them."""
     return isinstance(key, (tuple, list)) and all(
-        isinstance(item, (int, tuple, list)) for item in key
+        isinstance(item, int) or _is_tensor(item) for item in key
     )
+
+
+def _indices(key: Any) -> Sequence[Any]:
+    """The indices of the first dimensions (`treatSequenceAsTuple`)."""
+    if isinstance(key, list):
+        is_one = len(key) >= _MOST_DIMENSIONS or all(isinstance(item, int) for item in key)
+        return [key] if is_one else key
+    return key if isinstance(key, tuple) else [key]
 
 
 def _without_numbers(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """A view of the rows that numbers among indices select, and the indices that are left.
 
-    In PyTorch a number selects before tensors do, and a sequence of numbers is a tensor
-    (`python_variable_indexing.cpp`).
+    In PyTorch a number selects before tensors do (`python_variable_indexing.cpp`).
     """
-    whole = not isinstance(key, (tuple, list)) or (isinstance(key, list) and _is_one_index(key))
     indices = [
-        torch.tensor(item, device=x.device) if _is_one_index(item) else item
-        for item in ((key,) if whole else key)
+        torch.tensor(item, device=x.device) if _is_tensor(item) else item for item in _indices(key)
     ]
     taken = 0
     for item in indices:

@@ -385,14 +385,33 @@ def test_nothing_to_count_and_no_window() -> None:
         )
 
 
-def test_a_list_of_numbers_is_one_index() -> None:
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda n: [0, n // 2],
+        lambda n: [[0, 1], [n // 2, 0]],
+        lambda n: [0, slice(0, n // 4)],
+        lambda n: [n > 6, *[True] * 5, *[False] * (n - 6)],
+        lambda n: (None, [n / 2, 0], ..., [1, 0]),
+        lambda n: [0, n],
+    ],
+    ids=["numbers", "for each dimension", "with slices", "bools", "fractions", "out of range"],
+)
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")
+def test_lists_as_an_index_are_those_of_eager(index: Callable[[int], Any]) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return x.sin()[[0, len(x) // 2]]
+        return x.sin()[index(len(x))]
 
     compiled = torch.compile(function, backend="pjrt")
     for length in (6, 9, 7):
         x = torch.arange(length * 3.0).reshape(length, 3)
-        torch.testing.assert_close(compiled(x), function(x))
+        try:
+            expected = function(x)
+        except IndexError:
+            with pytest.raises(IndexError):
+                compiled(x)
+        else:
+            assert_same(compiled(x), expected)
 
 
 def test_what_a_number_selects_is_a_view() -> None:
