@@ -389,7 +389,7 @@ def test_nothing_to_count_and_no_window() -> None:
     "index",
     [
         lambda n: [0, n // 2],
-        lambda n: [[0, 1], [n // 2, 0]],
+        lambda n: [[0, 1], [n // 5, 0]],
         lambda n: [0, slice(0, n // 4)],
         lambda n: [n > 6, *[True] * 5, *[False] * (n - 6)],
         lambda n: (None, [n / 2, 0], ..., [1, 0]),
