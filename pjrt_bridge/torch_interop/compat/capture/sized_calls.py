@@ -16,7 +16,7 @@ import torch
 from torch._C import DispatchKey
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
-from torch._dynamo.variables.lists import BaseListVariable, ListVariable
+from torch._dynamo.variables.lists import BaseListVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._refs import tril_indices, triu_indices
@@ -223,18 +223,20 @@ def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
 
 
 def _has_numbers(args: Sequence[Any]) -> bool:
-    """Whether a tensor is indexed by symbolic numbers, with or without others.
-
-    A list of numbers alone is one index, a tensor.
-    """
+    """Whether a tensor is indexed by symbolic numbers, or lists of them, with or without others."""
     x, key = (item.realize() for item in args)
     if not isinstance(x, TensorVariable):
         return False
     items = [item.realize() for item in key.items] if isinstance(key, BaseListVariable) else [key]
-    is_one = isinstance(key, ListVariable) and not any(
-        isinstance(item, TensorVariable) for item in items
-    )
-    return not is_one and any(isinstance(item, SymNodeVariable) for item in items)
+    lists = [item for item in items if isinstance(item, BaseListVariable)]
+    return any(map(_has_symbols, items)) and not any(map(_has_fractions, lists))
+
+
+def _has_fractions(value: Any) -> bool:
+    """Whether a list holds symbolic numbers that are not whole."""
+    if isinstance(value, BaseListVariable):
+        return any(map(_has_fractions, value.items))
+    return isinstance(value, SymNodeVariable) and not issubclass(value.python_type(), int)
 
 
 def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:

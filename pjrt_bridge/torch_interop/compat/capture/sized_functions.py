@@ -257,12 +257,33 @@ def multi_dot(order: Sequence[int], *tensors: torch.Tensor) -> torch.Tensor:
 # -- indices ---------------------------------------------------------------------------------------
 
 
+_MOST_DIMENSIONS = 32
+"""A list of as many indices is none for each dimension, whatever they are."""
+
+
+def _is_tensor(key: Any) -> bool:
+    """Whether a sequence of numbers, or of such sequences, stands for a tensor of them."""
+    return isinstance(key, (tuple, list)) and all(
+        isinstance(item, int) or _is_tensor(item) for item in key
+    )
+
+
+def _indices(key: Any) -> Sequence[Any]:
+    """The indices of the first dimensions (`treatSequenceAsTuple`)."""
+    if isinstance(key, list):
+        is_one = len(key) >= _MOST_DIMENSIONS or all(isinstance(item, int) for item in key)
+        return [key] if is_one else key
+    return key if isinstance(key, tuple) else [key]
+
+
 def _without_numbers(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """A view of the rows that numbers among indices select, and the indices that are left.
 
     In PyTorch a number selects before tensors do (`python_variable_indexing.cpp`).
     """
-    indices = key if isinstance(key, (tuple, list)) else (key,)
+    indices = [
+        torch.tensor(item, device=x.device) if _is_tensor(item) else item for item in _indices(key)
+    ]
     taken = 0
     for item in indices:
         if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):

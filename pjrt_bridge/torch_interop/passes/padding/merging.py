@@ -100,6 +100,7 @@ def apply(
     equal: list[tuple[Size, Size]] = []
     for _ in range(_TIMES):
         use = Use(node, symbols, own, hints)
+        use.equal += equal
         try:
             results = apply_rule(use, rule)
         except MergedOtherwise as mixing:
@@ -114,7 +115,6 @@ def apply(
             moved += steps
             equal += mixing.equal
             continue
-        use.equal += equal
         return Applied(use, results, moved)
     raise MergedOtherwise(found, wanted, by_hint=False)
 

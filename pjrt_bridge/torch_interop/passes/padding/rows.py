@@ -224,7 +224,9 @@ class Use:
             self.is_padded(a) != self.is_padded(b) or (a != b and not self.is_padded(a))
             for a, b in zip(one, other, strict=True)
         ):
-            raise MergedOtherwise(one, other, by_hint=True)
+            whole, parts = product(one), product(other)
+            pairs = [] if compat.is_same_size(whole, parts) else [(whole, parts)]
+            raise MergedOtherwise(one, other, by_hint=True, equal=pairs)
         self.equal += [(a, b) for a, b in zip(one, other, strict=True) if a != b]
 
     def same(self, one: PaddedDims, other: PaddedDims) -> None:

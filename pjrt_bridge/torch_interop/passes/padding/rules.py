@@ -217,6 +217,7 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(mixing.nll_loss_backward), "nll_loss_backward")
 
     put(PaddingRule(_pointwise, moves=True), *_COPIES)
+    put(PaddingRule(moves.written), "copy", "copy_")
     put(PaddingRule(moves.permuted, moves=True), "permute")
     put(PaddingRule(moves.transposed, moves=True), "transpose")
     put(PaddingRule(moves.reversed_dims, moves=True), "t", "numpy_T")
@@ -347,7 +348,7 @@ _ELEMENTWISE = (
     *("masked_fill", "where", "fill", "complex", "polar", "log_sigmoid_forward", "_prelu_kernel"),
     *("elu_backward", "hardtanh_backward", "hardsigmoid_backward", "hardswish"),
     *("softplus_backward", "hardswish_backward", "leaky_relu_backward", "log_sigmoid_backward"),
-    *("copy", "full_like", "zeros_like", "ones_like", "empty_like"),
+    *("full_like", "zeros_like", "ones_like", "empty_like"),
 )
 _IMAGES = (
     *("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),

@@ -204,9 +204,6 @@ class Walk:
             self._unknown.add(node)
             emission.set(node, emission.copy(node))
             return
-        if is_mutation(node):
-            self._write(node)
-            return
         try:
             applied = apply(
                 node,
@@ -227,22 +224,22 @@ class Walk:
             if applied is not None:
                 emission.set(node, made)
                 self._note(node, applied)
+                if is_mutation(node):
+                    self._write(node, applied)
                 return
         # The walk goes on to find what else there is to refuse; what it makes is not used.
         self._unknown.add(node)
         emission.set(node, emission.copy(node))
 
-    def _write(self, node: fx.Node) -> None:
+    def _write(self, node: fx.Node, applied: Applied) -> None:
         """An argument that the graph writes into: its padded copy gets the value."""
-        argument, value = node.args
-        assert isinstance(argument, fx.Node)
-        assert isinstance(value, fx.Node)
-        own, new = (self._known.get(item, NOT_PADDED).dims for item in (argument, value))
-        if own == new and argument.op == "placeholder":
+        argument = node.all_input_nodes[0]
+        if argument.op == "placeholder" and all(
+            step.node is not argument for step in applied.moved
+        ):
             self._written.append(self._placeholders.index(argument))
         else:
             self._refuse(self._symbols_at(node), "it is written into", node)
-        self._emission.set(node, self._emission.copy(node))
 
     def _note(self, node: fx.Node, applied: Applied) -> None:
         self._several[node] = applied.results

@@ -50,6 +50,13 @@ def _written_at_numbers(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def _written_at_lists(x: torch.Tensor) -> torch.Tensor:
+    made = x * 2
+    made[..., [0, x.shape[2] // 2]] = x[..., [x.shape[2] - 1, 1]]
+    made[:, [1, 0], [[x.shape[2] // 3], [0]]] += 1
+    return made
+
+
 def _in_blocks(x: torch.Tensor) -> torch.Tensor:
     made = [x[:, :, at : at + 10].softmax(2) * at for at in range(0, x.shape[2], 10)]
     last = [x[:, :, at] for at in range(x.shape[2] - 2, x.shape[2])]
@@ -125,6 +132,10 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
     ),
     "a number as an index": (LENGTHS, lambda x: x.sin()[len(x) // 2] * x[: len(x) // 2].sum()),
     "written at numbers": (SIGNALS, _written_at_numbers),
+    "lists of numbers": (SIGNALS, lambda x: x[:, [2, 0], :][..., [0, x.shape[2] // 2, -1]] * 2),
+    "lists of lists of numbers": (SIGNALS, lambda x: x[0, (1, 2), [[x.shape[2] - 1], [0]]].exp()),
+    "a list of numbers": (MATRICES, lambda x: x.sin()[[0, len(x) // 2]] @ x),
+    "written at lists of numbers": (SIGNALS, _written_at_lists),
     "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
     "kron of other ranks": (MATRICES, lambda x: torch.kron(torch.ones(3), x)),
     "tril_indices": (MATRICES, lambda x: x[tuple(torch.tril_indices(*x.shape))]),
@@ -374,14 +385,33 @@ def test_nothing_to_count_and_no_window() -> None:
         )
 
 
-def test_a_list_of_numbers_is_one_index() -> None:
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda n: [0, n // 2],
+        lambda n: [[0, 1], [n // 5, 0]],
+        lambda n: [0, slice(0, n // 4)],
+        lambda n: [n > 6, *[True] * 5, *[False] * (n - 6)],
+        lambda n: (None, [n / 2, 0], ..., [1, 0]),
+        lambda n: [0, n],
+    ],
+    ids=["numbers", "for each dimension", "with slices", "bools", "fractions", "out of range"],
+)
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")
+def test_lists_as_an_index_are_those_of_eager(index: Callable[[int], Any]) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return x.sin()[[0, len(x) // 2]]
+        return x.sin()[index(len(x))]
 
     compiled = torch.compile(function, backend="pjrt")
     for length in (6, 9, 7):
         x = torch.arange(length * 3.0).reshape(length, 3)
-        torch.testing.assert_close(compiled(x), function(x))
+        try:
+            expected = function(x)
+        except IndexError:
+            with pytest.raises(IndexError):
+                compiled(x)
+        else:
+            assert_same(compiled(x), expected)
 
 
 def test_what_a_number_selects_is_a_view() -> None:

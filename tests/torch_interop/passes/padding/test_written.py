@@ -33,6 +33,23 @@ def turned(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.t() @ y
 
 
+def in_pairs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The value is merged of pairs of rows, which pad elsewhere than the rows."""
+    x.copy_((y.reshape(2, -1, 4) * 2).cumsum(1).reshape(-1, 4))
+    return y.sum(0)
+
+
+def test_a_value_that_is_merged_otherwise() -> None:
+    run = torch.compile(in_pairs, backend="pjrt")
+    for rows in (6, 8, 10, 30, 26, 28, 24, 32, 22):
+        y = torch.randn(rows, 4)
+        ours, theirs = torch.zeros(rows, 4), torch.zeros(rows, 4)
+        assert_same(run(ours, y), in_pairs(theirs, y), rtol=1e-5, atol=1e-5)
+        assert_same(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert len(compiled_graphs()) <= 5
+    assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+
+
 @pytest.mark.parametrize("function", [scaled, partly, returned, turned])
 @pytest.mark.parametrize("layout", ["dense", "columns", "part"])
 def test_they_get_what_eager_writes(function: Callable[..., Any], layout: str) -> None:

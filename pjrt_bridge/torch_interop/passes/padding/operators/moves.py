@@ -39,6 +39,11 @@ def same(use: Use) -> PaddedDims:
     return use.dims("self")
 
 
+def written(use: Use) -> PaddedDims:
+    """A value in the place of another, which has its padding where that had it."""
+    return use.aligned([use["src"], use["self"]])
+
+
 def permuted(use: Use) -> PaddedDims:
     """The dimensions in another order."""
     found, rank = use.dims("self"), use.rank("self")
