@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjrt_bridge.torch_interop.passes import written_parts
+from pjrt_bridge.torch_interop.passes.parts import written
 from tests.torch_interop.helpers import compiled
+from tests.torch_interop.passes.parts.counting import joined_counts
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -21,18 +22,7 @@ X = torch.randn(3, 6, 4)
 @pytest.fixture
 def joins(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of how many parts each joined value is."""
-    counts: list[int] = []
-    for name in ("_in_a_row", "_in_turn"):
-        inner = getattr(written_parts, name)
-
-        def noting(graph, base, parts, inner=inner):
-            joined = inner(graph, base, parts)
-            if joined is not None:
-                counts.append(len(parts))
-            return joined
-
-        monkeypatch.setattr(written_parts, name, noting)
-    return counts
+    return joined_counts(monkeypatch, written)
 
 
 def steps(x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""Values that are made of parts: written one after the other, or summed with zeros around them."""
