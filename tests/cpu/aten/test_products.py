@@ -64,6 +64,19 @@ def test_where_onednn_is_not_usable_the_blas_is(
     assert written == {"mm.out": 1}
 
 
+@pytest.mark.parametrize("ratio", [0.7, 1.3])
+def test_products_of_gradients_where_they_were_measured_to_be_faster(
+    ratio: float, written: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("product of sides in order float32", "product of a transposed left side float32")
+    monkeypatch.setattr(findings, "measured", lambda library: {kind: {1: ratio} for kind in kinds})
+    monkeypatch.setattr(products, "MEASURED_LEAST", 1)
+    compare(lambda x, y: torch.tanh(x) @ y.mT, torch.randn(40, 70), torch.randn(90, 70), train=True)
+    # Beside the forward product there are two for the gradients.
+    assert (written["mm.out"] >= 3) == (ratio < 1)
+    assert written["mm.out"] >= 1
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_linear_layers(bias: bool, dtype: torch.dtype, written: Counter[str]) -> None:

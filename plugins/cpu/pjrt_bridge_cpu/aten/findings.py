@@ -38,7 +38,7 @@ MODULE = "pjrt_bridge_cpu.aten.findings"
 """What the process in the background runs."""
 
 _FORMAT = "8"
-_GAINS_FORMAT = "gains 3"
+_GAINS_FORMAT = "gains 4"
 _TIMING = "pjrt_bridge_cpu.aten.timing"
 _SECONDS = 600.0
 """A process that measures for so long hangs."""

@@ -47,18 +47,21 @@ _BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
 
 def measured() -> Iterator[tuple[str, TriedUse]]:
     """Each kind that a program may call, at one size."""
-    for dtype in FLOATS:
-        yield from _products(dtype)
-        yield from _convolutions(dtype)
-        yield from _attention(dtype)
-        yield from _rows(dtype)
-    yield from _transforms()
-    for dtype in COMPLEX:
-        yield from _complex_products(dtype)
+    # What takes longest comes last: `timing` has so much time. Without instructions for bfloat16
+    # PyTorch's gradients of convolutions take ten times as long as in float32.
     x = torch.randperm(64_000).reshape(64, 1000)
     for name, arguments in _ALONG:
         if name in ("argmax", "cumsum", "topk", "sort"):
             yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
+    yield from _transforms()
+    for dtype in COMPLEX:
+        yield from _complex_products(dtype)
+    for dtype in FLOATS:
+        yield from _rows(dtype)
+    for dtype in FLOATS:
+        yield from _products(dtype)
+        yield from _attention(dtype)
+        yield from _convolutions(dtype)
 
 
 def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
@@ -71,6 +74,11 @@ def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
         yield "product", product
         if dtype == torch.float32:
             yield "product by oneDNN", product
+            sides = _drawn((rows, inner), dtype), _drawn((inner, columns), dtype)
+            yield "product of sides in order", TriedUse("aten.mm.default", sides)
+            sides = _drawn((inner, rows), dtype), _drawn((inner, columns), dtype)
+            product = TriedUse("aten.mm.default", sides, _transposed_left)
+            yield "product of a transposed left side", product
         else:
             bias = _drawn((columns,), dtype)
             yield "linear", TriedUse("aten.addmm.default", (*sides, bias), _with_bias)
@@ -87,6 +95,10 @@ def _complex_products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
         sides = _drawn((64, rows, rows), dtype), _drawn((64, rows, rows), dtype)
         use = TriedUse("aten.bmm.default", sides, transposed_right(0, 2, 1))
         yield "product of batches", use
+
+
+def _transposed_left(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
+    return transpose(v[0], (1, 0)), v[1]
 
 
 def _with_bias(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:

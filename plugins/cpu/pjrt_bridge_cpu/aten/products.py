@@ -1,10 +1,11 @@
 """Products by PyTorch's BLAS and oneDNN.
 
 XLA has no product of its own in bfloat16, and none of complex numbers. In float32 its product is as
-fast, but it packs a transposed right side, such as the weights of a linear layer, element by
-element, which takes most of the time where the left side has few rows. Where the BLAS does without
-the processor's widest vectors, a convolution by oneDNN with a kernel of one place takes half of its
-time, and 0.8 of that of XLA's product of many rows. PyTorch has a call of oneDNN's product in
+fast on some processors, but it packs a transposed right side, such as the weights of a linear
+layer, element by element, which takes most of the time where the left side has few rows. The others
+of a linear layer, which are the products of its gradients, are calls where that was measured to be
+faster. Where the BLAS does without the processor's widest vectors, a convolution by oneDNN with a
+kernel of one place takes half of its time, and 0.8 of that of XLA's product of many rows. PyTorch has a call of oneDNN's product in
 float32, too, with a text among its arguments; libtorch 2.13 loses the memory of that in each call.
 """
 
@@ -28,6 +29,9 @@ LEAST = 1 << 18
 COMPLEX_LEAST = 1 << 13
 """The same of complex numbers, of which XLA has no product of its own."""
 
+MEASURED_LEAST = 1 << 20
+"""Multiplications from which on one in float32 is a call only where that was measured."""
+
 ONEDNN_LEAST = 1 << 23
 """Multiplications from which on one in float32 is worth a call of oneDNN, of 25 us more."""
 
@@ -45,6 +49,7 @@ NARROWEST = 16
 
 
 _BY_BLAS, _BY_ONEDNN, _OF_BATCHES = "product", "product by oneDNN", "product of batches"
+_IN_ORDER, _OF_TRANSPOSED = "product of sides in order", "product of a transposed left side"
 
 _CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -68,7 +73,7 @@ class AtenProducts(ThinProducts):
                     return b.reshape(
                         b.transpose(found[0], _CHANNELS_LAST), (*x.shape[:-1], y.shape[-1])
                     )
-            if _pays(x, y):
+            if _pays(x, y) or self._is_faster(x, y):
                 found = self.use(b, _product(b, x, y), dtype)
                 if found is not None:
                     return b.reshape(found[0], (*x.shape[:-1], y.shape[-1]))
@@ -77,6 +82,13 @@ class AtenProducts(ThinProducts):
     def pays(self, load: Load, dtype: DType) -> bool:
         """See `ThinProducts`."""
         return self.use.pays(load, dtype)
+
+    def _is_faster(self, x: Value, y: Value) -> bool:
+        """Whether a product in float32 was measured to be faster as a call."""
+        is_large = x.rank == 2 and x.size * y.shape[-1] >= MEASURED_LEAST
+        if x.dtype != FLOAT32 or not is_large or min(*x.shape, y.shape[1]) < NARROWEST:
+            return False
+        return self.use.pays(_load(x, y, _kind(x, y)), x.dtype, unmeasured=False)
 
     def _is_for_onednn(self, x: Value, y: Value) -> bool:
         """Whether oneDNN is faster than the BLAS: measured, or else by the processor's maker."""
@@ -137,13 +149,20 @@ def _product(b: Builder, x: Value, y: Value) -> KernelCall:
     if x.rank == 2:
         result = TensorType((x.shape[0], y.shape[1]), x.dtype)
         cut = _cut(x, y.shape[1], {"self": 0}, {"mat2": 1})
-        load = _load(x, y, _BY_BLAS)
+        load = _load(x, y, _kind(x, y))
         return KernelCall(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut, load=load)
     x, y = (_in_one_batch(b, side) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
     cut = Cut(grain(x.size * y.shape[2], batch), {"self": 0, "mat2": 0}, (0,))
     load = _load(x, y, _OF_BATCHES)
     return KernelCall(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut, load=load)
+
+
+def _kind(x: Value, y: Value) -> str:
+    """By which sides are transposed. Only in float32 that matters, with rows below `ROWS`."""
+    if x.dtype != FLOAT32 or (_is_transposed(y) and x.shape[0] < ROWS):
+        return _BY_BLAS
+    return _OF_TRANSPOSED if _is_transposed(x) else _IN_ORDER
 
 
 def _load(x: Value, y: Value, kind: str) -> Load:
