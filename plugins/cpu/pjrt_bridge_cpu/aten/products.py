@@ -5,8 +5,9 @@ fast on some processors, but it packs a transposed right side, such as the weigh
 layer, element by element, which takes most of the time where the left side has few rows. The others
 of a linear layer, which are the products of its gradients, are calls where that was measured to be
 faster. Where the BLAS does without the processor's widest vectors, a convolution by oneDNN with a
-kernel of one place takes half of its time, and 0.8 of that of XLA's product of many rows. PyTorch has a call of oneDNN's product in
-float32, too, with a text among its arguments; libtorch 2.13 loses the memory of that in each call.
+kernel of one place takes half of its time, and 0.8 of that of XLA's product of many rows. PyTorch
+has a call of oneDNN's product in float32, too, with a text among its arguments; libtorch 2.13 loses
+the memory of that in each call.
 """
 
 from __future__ import annotations
