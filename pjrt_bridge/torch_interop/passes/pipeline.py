@@ -38,10 +38,10 @@ from pjrt_bridge.torch_interop.passes.functionalize_rng import (
 from pjrt_bridge.torch_interop.passes.layouts import Orders
 from pjrt_bridge.torch_interop.passes.lift_scalars import lift_scalars
 from pjrt_bridge.torch_interop.passes.merge_equal_calls import merge_equal_calls
-from pjrt_bridge.torch_interop.passes.parts.part import READS, WRITES
-from pjrt_bridge.torch_interop.passes.parts.summed import ADD, join_summed_parts
-from pjrt_bridge.torch_interop.passes.parts.written import join_written_parts
 from pjrt_bridge.torch_interop.passes.proven_assertions import remove_proven_assertions
+from pjrt_bridge.torch_interop.passes.sections.section import READS, WRITES
+from pjrt_bridge.torch_interop.passes.sections.summed import ADD, join_summed_sections
+from pjrt_bridge.torch_interop.passes.sections.written import join_written_sections
 
 Stage = Literal["joint", "unsized", "sized"]
 """To which graphs a pass is applied:
@@ -159,10 +159,10 @@ def _sum_equal_bags(module: fx.GraphModule, context: PassContext) -> None:
     sum_equal_bags(module.graph, context.keeps)
 
 
-def _join_parts(module: fx.GraphModule, context: PassContext) -> None:
+def _join_sections(module: fx.GraphModule, context: PassContext) -> None:
     if not any(map(context.keeps, (*READS, *WRITES, ADD))):
-        join_summed_parts(module.graph)
-        join_written_parts(module.graph)
+        join_summed_sections(module.graph)
+        join_written_sections(module.graph)
 
 
 def _lift_keys(module: fx.GraphModule, context: PassContext) -> Step | None:
@@ -252,7 +252,7 @@ PASSES = (
     Pass(_resolve_aliases, "unsized", exports=False),
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
     Pass(_recognize_causal_masks, "sized", exports=False),
-    Pass(_join_parts, "sized", exports=True),
+    Pass(_join_sections, "sized", exports=True),
     Pass(_sum_equal_bags, "sized", exports=True),
     Pass(_decompose_flex_attention, "sized", exports=True),
     Pass(_address_whole_storages, "sized", exports=True),

@@ -1,4 +1,4 @@
-"""How many parts the passes join."""
+"""How many sections the passes join."""
 
 from types import ModuleType
 
@@ -6,14 +6,14 @@ import pytest
 
 
 def joined_counts(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[int]:
-    """A list to which each value that the module joins adds the number of its parts."""
+    """A list to which each value that the module joins adds the number of its sections."""
     counts: list[int] = []
     inner = module.joined
 
-    def noting(graph, base, parts):
-        made = inner(graph, base, parts)
+    def noting(graph, base, sections):
+        made = inner(graph, base, sections)
         if made is not None:
-            counts.append(len(parts))
+            counts.append(len(sections))
         return made
 
     monkeypatch.setattr(module, "joined", noting)

@@ -1,4 +1,4 @@
-"""Parts that are written into a value are joined, whatever is read of it between."""
+"""Sections that are written into a value are joined, whatever is read of it between."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjrt_bridge.torch_interop.passes.parts import written
+from pjrt_bridge.torch_interop.passes.sections import written
 from tests.torch_interop.helpers import compiled
-from tests.torch_interop.passes.parts.counting import joined_counts
+from tests.torch_interop.passes.sections.counting import joined_counts
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -21,7 +21,7 @@ X = torch.randn(3, 6, 4)
 
 @pytest.fixture
 def joins(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of how many parts each joined value is."""
+    """Of how many sections each joined value is."""
     return joined_counts(monkeypatch, written)
 
 
@@ -107,13 +107,13 @@ JOINED = {
 
 
 @pytest.mark.parametrize("function", JOINED)
-def test_parts_are_joined(function: Callable[[torch.Tensor], torch.Tensor], joins) -> None:
+def test_sections_are_joined(function: Callable[[torch.Tensor], torch.Tensor], joins) -> None:
     found, expected = compiled(function)(X), function(X)
     torch.testing.assert_close(found, expected, check_stride=True)
     assert joins == JOINED[function]
 
 
-def test_parts_of_parts_are_joined(joins) -> None:
+def test_sections_of_sections_are_joined(joins) -> None:
     found, expected = compiled(in_two_dimensions)(X), in_two_dimensions(X)
     torch.testing.assert_close(found, expected, check_stride=True)
     assert sorted(joins) == [3, 4, 4, 4]
@@ -181,13 +181,13 @@ def test_arguments_that_are_written() -> None:
 
 
 def test_results_that_are_parts_keep_their_strides() -> None:
-    def parts(x):
+    def sections(x):
         y = torch.empty_like(x)
         for step in range(6):
             y[:, step] = x[:, step] * step
         return y[:, 3], y[:, 2:3]
 
-    found, expected = compiled(parts)(X), parts(X)
+    found, expected = compiled(sections)(X), sections(X)
     torch.testing.assert_close(found, expected, check_stride=True)
 
 

@@ -1,4 +1,4 @@
-"""Values that are written part by part: all parts are joined, and read where they come from.
+"""Values that are written section by section: these are joined, and read where they come from.
 
 A loop in Python that writes the result of each step into its place becomes a chain of writes. A
 compiler that fuses these asks of each element which of the steps wrote it.
@@ -14,19 +14,26 @@ from bisect import bisect
 
 from torch import fx
 
-from pjrt_bridge.torch_interop.passes.parts.part import READS, WRITES, Part, joined, part_of, rank
+from pjrt_bridge.torch_interop.passes.sections.section import (
+    READS,
+    WRITES,
+    Section,
+    joined,
+    rank,
+    section_of,
+)
 
 
-class _Parts:
+class _Sections:
     """What the nodes of a graph read and write, each looked at once."""
 
     def __init__(self) -> None:
-        self._known: dict[fx.Node, Part | None] = {}
+        self._known: dict[fx.Node, Section | None] = {}
 
-    def written(self, node: fx.Node) -> Part | None:
-        """See `part_of`."""
+    def written(self, node: fx.Node) -> Section | None:
+        """See `section_of`."""
         if node not in self._known:
-            self._known[node] = part_of(node, WRITES)
+            self._known[node] = section_of(node, WRITES)
         return self._known[node]
 
     def replace(self, node: fx.Node, other: fx.Node) -> None:
@@ -36,8 +43,8 @@ class _Parts:
         node.replace_all_uses_with(other)
 
 
-def join_written_parts(graph: fx.Graph) -> None:
-    """Join parts that are written into one value along one dimension, in place.
+def join_written_sections(graph: fx.Graph) -> None:
+    """Join sections that are written into one value along one dimension, in place.
 
     They are joined where nothing else reads the value between, and where they are at least half of
     it: the rest is copied.
@@ -45,35 +52,35 @@ def join_written_parts(graph: fx.Graph) -> None:
     Args:
         graph: a functional graph of known sizes.
     """
-    parts = _Parts()
-    _read_sources(graph, parts)
+    sections = _Sections()
+    _read_sources(graph, sections)
     seen: set[fx.Node] = set()
     for node in list(reversed(graph.nodes)):
-        if node in seen or parts.written(node) is None:
+        if node in seen or sections.written(node) is None:
             continue
-        writers, base, row = _chain(node, parts)
+        writers, base, row = _chain(node, sections)
         seen.update(writers)
         with graph.inserting_before(node):
             made = joined(graph, base, row)
         if made is not None:
             made.meta = dict(node.meta)
-            parts.replace(node, made)
+            sections.replace(node, made)
             for writer in writers:
                 graph.erase_node(writer)
 
 
-def _read_sources(graph: fx.Graph, parts: _Parts) -> None:
+def _read_sources(graph: fx.Graph, sections: _Sections) -> None:
     """Read what was written where it comes from, and all else of the value before."""
     for node in list(graph.nodes):
-        read = part_of(node, READS)
+        read = section_of(node, READS)
         if read is None or any(user.op == "output" for user in node.users):
             continue
         whole = read.whole
-        while (written := parts.written(whole)) is not None and written.dim == read.dim:
+        while (written := sections.written(whole)) is not None and written.dim == read.dim:
             source = written.source
             assert source is not None
             if written.places == read.places and rank(source) == rank(node):
-                parts.replace(node, source)
+                sections.replace(node, source)
                 break
             if not written.is_apart(read):
                 break
@@ -84,24 +91,28 @@ def _read_sources(graph: fx.Graph, parts: _Parts) -> None:
             graph.erase_node(node)
 
 
-def _chain(node: fx.Node, parts: _Parts) -> tuple[list[fx.Node], fx.Node, list[Part]]:
-    """The writes into a value that end in a node, from there on, the value, and the parts in order.
+def _chain(node: fx.Node, sections: _Sections) -> tuple[list[fx.Node], fx.Node, list[Section]]:
+    """The writes into a value that end in a node, from there on, the value, and its sections.
 
-    Parts have one step and no place in common. One that is written over is left out.
+    Sections have one step, no place in common, and the order of their places. One that is written
+    over is left out.
     """
-    written = parts.written(node)
+    written = sections.written(node)
     assert written is not None
     writers, row, starts = [node], [written], [written.places.start]
     while True:
         base = written.whole
-        found = parts.written(base)
+        found = sections.written(base)
         if found is None or found.dim != written.dim or len(base.users) > 1:
             return writers, base, row
         written = found
         places, where = written.places, bisect(starts, written.places.start)
         near = row[max(where - 1, 0) : where + 1]
-        if all(part.places != places for part in near):
-            if any(part.places.step != places.step or not part.is_apart(written) for part in near):
+        if all(section.places != places for section in near):
+            if any(
+                section.places.step != places.step or not section.is_apart(written)
+                for section in near
+            ):
                 return writers, base, row
             starts.insert(where, places.start)
             row.insert(where, written)

@@ -1,4 +1,4 @@
-"""Gradients of what is read part by part are joined, and are those of eager."""
+"""Gradients of what is read section by section are joined, and are those of eager."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjrt_bridge.torch_interop.passes.parts import summed
+from pjrt_bridge.torch_interop.passes.sections import summed
 from tests.torch_interop.helpers import compiled
-from tests.torch_interop.passes.parts.counting import joined_counts
+from tests.torch_interop.passes.sections.counting import joined_counts
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -21,7 +21,7 @@ X = torch.randn(3, 6, 4)
 
 @pytest.fixture
 def joins(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of how many parts each joined value is."""
+    """Of how many sections each joined value is."""
     return joined_counts(monkeypatch, summed)
 
 
@@ -49,7 +49,21 @@ def with_a_gap(x: torch.Tensor) -> torch.Tensor:
     return y[:, :2] * y[:, 4:]
 
 
-JOINED = {steps: [6], rotated: [2], interleaved: [2], with_a_gap: [2]}
+def sections_of_sections(x: torch.Tensor) -> torch.Tensor:
+    y, total = x.exp(), x.new_zeros(3)
+    for row in range(6):
+        for column in range(4):
+            total = total * y[:, row][:, column] + row
+    return total
+
+
+JOINED = {
+    steps: [6],
+    rotated: [2],
+    interleaved: [2],
+    with_a_gap: [2],
+    sections_of_sections: [6, *[4] * 6],
+}
 
 
 def gradients(run: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -61,7 +75,7 @@ def gradients(run: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> t
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("function", JOINED)
-def test_parts_are_joined(function, dtype, joins) -> None:
+def test_sections_are_joined(function, dtype, joins) -> None:
     x = X.to(dtype)
     found, expected = gradients(compiled(function), x), gradients(function, x)
     # A program rounds fewer values to bfloat16 than eager.

@@ -1,4 +1,4 @@
-"""What nodes read and write of a value along one dimension, and values that are joined of parts."""
+"""What nodes read and write of a value along one dimension, and values joined of such sections."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _aten = torch.ops.aten
 
 READS = ("aten.select.int", "aten.slice.Tensor")
 WRITES = ("aten.select_scatter.default", "aten.slice_scatter.default")
-"""Names of the operators of which `part_of` knows what they read and write."""
+"""Names of the operators of which `section_of` knows what they read and write."""
 
 
 @dataclass(frozen=True)
-class Part:
+class Section:
     """What a node reads or writes of a value.
 
     Attributes:
@@ -35,14 +35,14 @@ class Part:
     places: range
     source: fx.Node | None
 
-    def is_apart(self, other: Part) -> bool:
+    def is_apart(self, other: Section) -> bool:
         """Whether both are known to have no element in common."""
         one, two = self.places, other.places
         between = one[-1] < two[0] or two[-1] < one[0]
         return between or (one.step == two.step and (one[0] - two[0]) % one.step != 0)
 
 
-def part_of(node: fx.Node, kinds: Collection[str]) -> Part | None:
+def section_of(node: fx.Node, kinds: Collection[str]) -> Section | None:
     """What a node of these operators reads or writes; None if it is none, or that is not known."""
     if compat.operator_name(node.target) not in kinds:
         return None
@@ -63,12 +63,12 @@ def part_of(node: fx.Node, kinds: Collection[str]) -> Part | None:
     places = range(*slice(*bounds).indices(size))
     if len(places) == 1:
         places = range(places[0], places[0] + 1)
-    # Parts of one step are apart where their first places are others, and before the second ones.
+    # Those of one step are apart where their first places are others, and before the second ones.
     if not places or places.start >= places.step > 1:
         return None
     if source is not None and not _fits(compat.promise(source), value, dim, places):
         return None
-    return Part(whole, dim, size, places, source)
+    return Section(whole, dim, size, places, source)
 
 
 def _fits(source: torch.Tensor, value: torch.Tensor, dim: int, places: range) -> bool:
@@ -81,52 +81,52 @@ def _fits(source: torch.Tensor, value: torch.Tensor, dim: int, places: range) ->
 def rank(node: fx.Node | None) -> int:
     """The number of dimensions of a node's value."""
     assert node is not None
-    return compat.promise(node).dim()
+    return len(compat.promise(node).shape)
 
 
-def joined(graph: fx.Graph, base: fx.Node, parts: Sequence[Part]) -> fx.Node | None:
-    """A value with these parts, as a concatenation.
+def joined(graph: fx.Graph, base: fx.Node, sections: Sequence[Section]) -> fx.Node | None:
+    """A value with these sections, as a concatenation.
 
     Args:
         graph: where new nodes are inserted, at its place for them.
-        base: has the elements of the value that no part has.
-        parts: of one step, by their first place; no two have a place in common.
+        base: has the elements of the value that no section has.
+        sections: of one step, by their first place; no two have a place in common.
 
     Returns:
-        None where a concatenation does not pay: of one part, or where much of the base is copied.
+        None where a concatenation does not pay: of one section, or with most of the base.
     """
-    return _in_a_row(graph, base, parts) or _in_turn(graph, base, parts)
+    return _in_a_row(graph, base, sections) or _in_turn(graph, base, sections)
 
 
-def _in_a_row(graph: fx.Graph, base: fx.Node, parts: Sequence[Part]) -> fx.Node | None:
-    """Parts that lie one behind the other, joined with what is between them of the base."""
-    dim, size = parts[0].dim, parts[0].size
-    covered = sum(len(part.places) for part in parts)
-    if len(parts) == 1 or parts[0].places.step > 1 or 2 * covered < size:
+def _in_a_row(graph: fx.Graph, base: fx.Node, sections: Sequence[Section]) -> fx.Node | None:
+    """Sections that lie one behind the other, joined with what is between them of the base."""
+    dim, size = sections[0].dim, sections[0].size
+    covered = sum(len(section.places) for section in sections)
+    if len(sections) == 1 or sections[0].places.step > 1 or 2 * covered < size:
         return None
     pieces, at = [], 0
-    for part in parts:
-        if at < part.places.start:
-            pieces.append(computed(graph, _aten.slice.Tensor, base, dim, at, part.places.start))
-        source = part.source
+    for section in sections:
+        if at < section.places.start:
+            pieces.append(computed(graph, _aten.slice.Tensor, base, dim, at, section.places.start))
+        source = section.source
         assert source is not None
         is_whole = rank(source) == rank(base)
         pieces.append(source if is_whole else computed(graph, _aten.unsqueeze.default, source, dim))
-        at = part.places.stop
+        at = section.places.stop
     if at < size:
         pieces.append(computed(graph, _aten.slice.Tensor, base, dim, at, size))
     return graph.call_function(_aten.cat.default, (pieces, dim))
 
 
-def _in_turn(graph: fx.Graph, base: fx.Node, parts: Sequence[Part]) -> fx.Node | None:
-    """Parts that have every n-th place each, joined where these are all."""
-    dim, size, places = parts[0].dim, parts[0].size, parts[0].places
-    if len(parts) == 1 or len(parts) < places.step or len(places) * places.step != size:
+def _in_turn(graph: fx.Graph, base: fx.Node, sections: Sequence[Section]) -> fx.Node | None:
+    """Sections that have every n-th place each, joined where these are all."""
+    dim, size, places = sections[0].dim, sections[0].size, sections[0].places
+    if len(sections) == 1 or len(sections) < places.step or len(places) * places.step != size:
         return None
     pieces = []
-    for part in parts:
-        assert part.source is not None
-        pieces.append(computed(graph, _aten.unsqueeze.default, part.source, dim + 1))
+    for section in sections:
+        assert section.source is not None
+        pieces.append(computed(graph, _aten.unsqueeze.default, section.source, dim + 1))
     made = graph.call_function(_aten.cat.default, (pieces, dim + 1))
     value = _aten.cat.default([compat.promise(piece) for piece in pieces], dim + 1)
     made.meta = {**base.meta, "val": value}
