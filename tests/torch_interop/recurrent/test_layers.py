@@ -160,9 +160,17 @@ def test_autocast(kind: str) -> None:
     layer, x = KINDS[kind](8, 16), torch.randn(5, 3, 8)
     run = torch.compile(layer, backend="pjrt")
     with torch.autocast("cpu", torch.bfloat16):
-        found, expected = run(x), layer(x)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=3e-2, atol=3e-2)
+        found = run(x)
+        try:
+            expected = layer(x)
+        except RuntimeError as error:
+            # OneDNN has an LSTM in bfloat16 for some processors only.
+            if "primitive descriptor" not in str(error):
+                raise
+            expected = None
+    is_eager = expected is not None
+    for one, other in zip(found, expected if is_eager else layer(x), strict=True):
+        torch.testing.assert_close(one, other, rtol=3e-2, atol=3e-2, check_dtype=is_eager)
 
 
 class Tagger(nn.Module):
