@@ -90,11 +90,13 @@ def joined(graph: fx.Graph, base: fx.Node, sections: Sequence[Section]) -> fx.No
     Args:
         graph: where new nodes are inserted, at its place for them.
         base: has the elements of the value that no section has.
-        sections: of one step, by their first place; no two have a place in common.
+        sections: by their first place; no two have a place in common.
 
     Returns:
-        None where a concatenation does not pay: of one section, or with most of the base.
+        None where there is none, or it does not pay: of one section, or with most of the base.
     """
+    if len({section.places.step for section in sections}) > 1:
+        return None
     return _in_a_row(graph, base, sections) or _in_turn(graph, base, sections)
 
 
@@ -120,8 +122,9 @@ def _in_a_row(graph: fx.Graph, base: fx.Node, sections: Sequence[Section]) -> fx
 
 def _in_turn(graph: fx.Graph, base: fx.Node, sections: Sequence[Section]) -> fx.Node | None:
     """Sections that have every n-th place each, joined where these are all."""
-    dim, size, places = sections[0].dim, sections[0].size, sections[0].places
-    if len(sections) == 1 or len(sections) < places.step or len(places) * places.step != size:
+    dim, size, step = sections[0].dim, sections[0].size, sections[0].places.step
+    all_there = all(len(section.places) * step == size for section in sections)
+    if len(sections) == 1 or len(sections) < step or not all_there:
         return None
     pieces = []
     for section in sections:

@@ -96,7 +96,17 @@ def in_two_dimensions(x: torch.Tensor) -> torch.Tensor:
     return x[:, :4] * x[..., 2:].sum()
 
 
-@pytest.mark.parametrize("function", [overlapping, of_few, in_two_dimensions])
+def of_two_steps(x: torch.Tensor) -> torch.Tensor:
+    return x[:, :1] * x[:, 1::2]
+
+
+def of_two_lengths(x: torch.Tensor) -> torch.Tensor:
+    return x[:, 0::2].sum() * x[:, 1:4:2]
+
+
+@pytest.mark.parametrize(
+    "function", [overlapping, of_few, in_two_dimensions, of_two_steps, of_two_lengths]
+)
 def test_other_sums_stay(function, joins) -> None:
     found, expected = gradients(compiled(function), X), gradients(function, X)
     torch.testing.assert_close(found, expected, check_stride=True)

@@ -148,7 +148,16 @@ def of_two_steps(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-@pytest.mark.parametrize("function", [one_of_many, overlapping, read_between, of_two_steps])
+def of_two_lengths(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[:, 0::2] = x[:, 1::2]
+    y[:, 1:4:2] = x[:, :2]
+    return y
+
+
+@pytest.mark.parametrize(
+    "function", [one_of_many, overlapping, read_between, of_two_steps, of_two_lengths]
+)
 def test_other_writes_stay(function: Callable[[torch.Tensor], torch.Tensor], joins) -> None:
     found, expected = compiled(function)(X), function(X)
     torch.testing.assert_close(found, expected, check_stride=True)
