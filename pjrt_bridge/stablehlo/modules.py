@@ -5,6 +5,7 @@ Modules and what they hold are objects of jaxlib, as `pjrt_bridge.stablehlo.bind
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -243,10 +244,35 @@ class Survey:
         calls: target, number of operands and number of results of its custom calls. A result that
             is a tuple counts as what it holds: it is an older form of several results.
         constants: element types of its constants, as StableHLO text spells them.
+        loops: bytes of each result of at least `LARGE` that a compiler computes by a loop of its
+            own making: not by a product, a convolution, or a call.
     """
 
     calls: frozenset[tuple[str, int, int]]
     constants: frozenset[str]
+    loops: tuple[int, ...]
+
+
+LARGE = 1 << 17
+"""Bytes of a value from which on it matters whether several threads compute it."""
+
+_NO_LOOPS = frozenset(
+    {
+        "stablehlo.broadcast_in_dim",
+        "stablehlo.cholesky",
+        "stablehlo.constant",
+        "stablehlo.convolution",
+        "stablehlo.custom_call",
+        "stablehlo.dot_general",
+        "stablehlo.fft",
+        "stablehlo.iota",
+        "stablehlo.reshape",
+        "stablehlo.rng_bit_generator",
+        "stablehlo.sort",
+        "stablehlo.triangular_solve",
+    }
+)
+"""Operations that a compiler has a function for, or writes nothing for."""
 
 
 def survey(module: Any) -> Survey:
@@ -254,8 +280,13 @@ def survey(module: Any) -> Survey:
     ir = bindings.load().ir
     calls: set[tuple[str, int, int]] = set()
     constants: set[str] = set()
+    loops: list[int] = []
     for operation in operations(module):
         name = operation.name
+        if name.startswith("stablehlo.") and name not in _NO_LOOPS and len(operation.results) == 1:
+            size = _nbytes(operation.results[0].type)
+            if size >= LARGE:
+                loops.append(size)
         if name == "stablehlo.custom_call":
             kinds = [result.type for result in operation.results]
             results = sum(kind.num_types if isinstance(kind, ir.TupleType) else 1 for kind in kinds)
@@ -263,4 +294,16 @@ def survey(module: Any) -> Survey:
             calls.add((target, len(operation.operands), results))
         elif name == "stablehlo.constant":
             constants.add(str(ir.ShapedType(operation.results[0].type).element_type))
-    return Survey(frozenset(calls), frozenset(constants))
+    return Survey(frozenset(calls), frozenset(constants), tuple(loops))
+
+
+def _nbytes(kind: Any) -> int:
+    """Bytes of a value of static shape and of a type that is one or more bytes wide; 0 else."""
+    ir = bindings.load().ir
+    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        return 0
+    element = kind.element_type
+    has_width = isinstance(element, ir.IntegerType | ir.FloatType)
+    width: int = max(element.width, 8) if has_width else 64
+    size: int = math.prod(kind.shape)
+    return size * width // 8

@@ -90,6 +90,28 @@ def test_programs_get_flags_that_are_faster_on_this_processor_unless_the_caller_
     assert any(unknown in found for found in before)  # tried
 
 
+def test_flags_of_a_program_that_the_plugin_refuses_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, compiled = pjrt_bridge.client(), []
+    other = Client(client.plugin, {"cpu_device_count": 1})
+    unknown, known = {"xla_cpu_of_another_version": True}, {"xla_cpu_prefer_vector_width": 128}
+    original = compiling.compile_program
+
+    def spied(*args: Any) -> Any:
+        compiled.append(dict(args[-1].env))
+        return original(*args)
+
+    monkeypatch.setattr(compiling, "compile_program", spied)
+    for flags in (unknown, known, unknown):
+        spec = PlatformSpec("cpu", program_flags=lambda program, flags=flags: flags)
+        object.__setattr__(other, "platform_spec", spec)
+        other.compile(MATMUL).close()
+    other.close()
+    found = [flags for flags in compiled if flags.keys() & {*unknown, *known}]
+    assert found == [unknown, known, known]  # tried, tried and used
+
+
 def test_the_callers_flags_come_after_the_safe_ones() -> None:
     client = pjrt_bridge.client()
     assert client.safe_flags["xla_cpu_enable_fast_min_max"] is False

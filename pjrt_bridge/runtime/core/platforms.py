@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from pjrt_bridge import dtypes, user_warnings
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime.core.compile_options import CompileOptions, Override
+from pjrt_bridge.stablehlo.program.program import Program
 
 OptionType = type | range
 """Type of a create option: str, bool, int, float or list; a range for an int within it."""
@@ -82,6 +83,7 @@ class PlatformSpec:
             in a range; the first range that holds it counts.
         tuning_flags: flags like `compiler_flags`, because programs are faster with them on this
             machine.
+        program_flags: gives flags like `tuning_flags` that suit one program.
         ahead_flags: flags like `tuning_flags`, of programs compiled for a topology: without
             a device the compiler cannot try what it chooses from.
         exact_products: products and convolutions of float32 are computed in float32 where a program
@@ -103,6 +105,9 @@ class PlatformSpec:
     versions: Mapping[range, PlatformSpec] = field(default_factory=dict, hash=False)
     tuning_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
     ahead_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
+    program_flags: Callable[[Program], Mapping[str, Override]] | None = field(
+        default=None, hash=False
+    )
     exact_products: bool = False
 
     def __post_init__(self) -> None:
@@ -130,6 +135,10 @@ class PlatformSpec:
         if kind is not None and type(kind) is not int:
             raise OptionError(f"{where}, dlpack_device_type: found {kind!r}, expected an int")
         check_option_types(self.option_types, where=where)
+        if self.program_flags is not None and not callable(self.program_flags):
+            raise OptionError(
+                f"{where}, program_flags: found {self.program_flags!r}, expected a function"
+            )
         if type(self.exact_products) is not bool:
             raise OptionError(
                 f"{where}, exact_products: found {self.exact_products!r}, expected a bool"

@@ -126,7 +126,8 @@ class Client(ClientCore):
             checked = self._on_own_device(checked)
         known = self.platform_spec
         compiling.check_for(program, known, plugin=self.plugin.name)
-        flags = {**self._accepted(known.tuning_flags), **self.safe_flags, **checked.env}
+        tuning = {**self._accepted(known.tuning_flags), **self._suiting(program)}
+        flags = {**tuning, **self.safe_flags, **checked.env}
         return compiling.compile_program(self, program, replace(checked, env=flags))
 
     def _on_own_device(self, options: CompileOptions) -> CompileOptions:
@@ -157,6 +158,22 @@ class Client(ClientCore):
     def _accepted(self, flags: Mapping[str, Override]) -> Mapping[str, Override]:
         """Those of some compiler flags of the platform that the plugin accepts."""
         return {name: value for name, value in flags.items() if name in self._accepted_flags}
+
+    def _suiting(self, program: Program) -> Mapping[str, Override]:
+        """The flags that the platform has for one program, if the plugin accepts them."""
+        suiting = self.platform_spec.program_flags
+        flags = {} if suiting is None else suiting(program)
+        if not flags:
+            return flags
+        asked = tuple(sorted(flags.items()))
+        if asked not in self._answers:
+            self._answers[asked] = self._compiles_with(flags)
+        return flags if self._answers[asked] else {}
+
+    @cached_property
+    def _answers(self) -> dict[tuple[tuple[str, Override], ...], bool]:
+        """By flags that suited a program, whether the plugin accepts them."""
+        return {}
 
     @cached_property
     def _accepted_flags(self) -> Mapping[str, Override]:

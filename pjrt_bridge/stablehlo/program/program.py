@@ -298,6 +298,10 @@ class Program:
         """Whether it has a constant of an element type."""
         return dtype.stablehlo in self._survey.constants
 
+    def loops(self) -> tuple[int, ...]:
+        """Bytes of each large value that a compiler computes by a loop of its own making."""
+        return self._survey.loops
+
     @cached_property
     def _survey(self) -> modules.Survey:
         return modules.survey(self._module())

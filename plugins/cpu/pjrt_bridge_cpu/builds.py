@@ -18,6 +18,7 @@ from pjrt_bridge.registry import PlatformSpec, PluginSpec, wheel_library
 from pjrt_bridge.runtime.core.compile_options import Override
 from pjrt_bridge.runtime.core.platforms import CallForm, OptionType
 from pjrt_bridge_cpu.aten.processor import has_wide_vectors
+from pjrt_bridge_cpu.loops import flags_for
 
 VARIABLE = "PJRT_BRIDGE_CPU_BUILD"
 """Names the build that is the plugin `cpu`."""
@@ -237,6 +238,7 @@ def _spec(
         fatal_constants=fatal,
         call_forms=_CALL_FORMS,
         versions=versions or {},
+        program_flags=flags_for,
         exact_products=True,
     )
 

@@ -168,6 +168,33 @@ def test_what_is_right_is_measured_once_and_kept(
     assert times == [{MM: "", SOFTMAX: "it is wrong"}]
 
 
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("current", [True, False])
+def test_what_is_shipped_without_some_kinds_is_measured_again(
+    library: Path, times: list[Findings], monkeypatch: pytest.MonkeyPatch, current: bool
+) -> None:
+    older = {"sort float32": {4096: 3.0}}
+    shipped = gains.Shipped(older, gains.FORMAT if current else "0")
+    monkeypatch.setattr(gains, "shipped", lambda _: shipped)
+    assert findings.measured(library) == (older if current else GAINS)
+    assert bool(times) is not current
+
+
+@pytest.mark.usefixtures("fresh")
+def test_what_is_shipped_without_some_kinds_serves_meanwhile(
+    library: Path, go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = {"sort float32": {4096: 3.0}}
+    monkeypatch.setattr(gains, "shipped", lambda _: gains.Shipped(older, "0"))
+    monkeypatch.setenv("PJRT_BRIDGE_ATEN", "on")
+    assert findings.measured(library) == older
+    go.touch()
+    end = time.monotonic() + 120
+    while time.monotonic() < end and findings.measured(library) == older:
+        time.sleep(0.02)
+    assert findings.measured(library) == {"sort float32": {4096: 0.5}}
+
+
 @pytest.mark.usefixtures("asked", "times")
 def test_calls_are_made_whatever_they_gain(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PJRT_BRIDGE_ATEN", "always")

@@ -69,10 +69,10 @@ def test_calls_pay_by_what_was_measured() -> None:
 def test_what_is_shipped_is_of_known_kinds_and_builds() -> None:
     kinds = {kind for kind, _ in loads.measured()}
     assert gains.entries()
-    for key, ratios in gains.entries().items():
+    for key, found in gains.entries().items():
         assert tuple(key[:3]) in outcomes.entries()
         # Where a kind was not measured, the least size of its rule decides.
-        assert {name.rpartition(" ")[0] for name in ratios} <= kinds
+        assert {name.rpartition(" ")[0] for name in found.ratios} <= kinds
 
 
 def test_a_damaged_file_ships_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -81,11 +81,26 @@ def test_a_damaged_file_ships_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert gains.entries.__wrapped__() == {}
 
 
+def test_what_is_shipped_replaces_the_entry_of_its_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "gains.json"
+    file.write_text("[]")
+    monkeypatch.setattr(gains, "FILE", file)
+    gains.entries.cache_clear()
+    keys = [("plugin", "torch", "avx2", maker) for maker in ("b", "a")]
+    for ratios in ({}, RATIOS):
+        for key in keys:
+            gains.ship(key, ratios)
+    assert gains.entries() == {key: gains.Shipped(RATIOS, gains.FORMAT) for key in keys}
+    gains.entries.cache_clear()
+
+
 def test_another_maker_is_not_known(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = gains.key_of(library)
     assert key is not None
-    monkeypatch.setattr(gains, "entries", lambda: {key: RATIOS})
-    assert gains.shipped(library) == RATIOS
+    monkeypatch.setattr(gains, "entries", lambda: {key: gains.Shipped(RATIOS)})
+    assert gains.shipped(library) == gains.Shipped(RATIOS)
     monkeypatch.setattr(gains, "maker", lambda: "another")
     assert gains.shipped(library) is None
     monkeypatch.undo()

@@ -27,6 +27,7 @@ from pjrt_bridge.runtime.core.platforms import PlatformSpec
         ({"compiler_flags": 3}, "platform 'chip', compiler_flags: .*expected a mapping"),
         ({"tuning_flags": 3}, "platform 'chip', tuning_flags: .*expected a mapping"),
         ({"ahead_flags": 3}, "platform 'chip', ahead_flags: .*expected a mapping"),
+        ({"program_flags": {}}, "platform 'chip', program_flags: found .*expected a function"),
         ({"dlpack_device_type": "2"}, "dlpack_device_type: found '2', expected an int"),
         ({"option_types": {"o": dict}}, "platform 'chip', option_types: found"),
         ({"option_types": [("o", int)]}, "option_types: found"),

@@ -311,3 +311,18 @@ def test_a_tuple_counts_as_the_results_that_it_holds():
       return %2#0 : tensor<4x4xf32>
     }""")
     assert program.call_forms() == {("Qr", 1, 2)}
+
+
+def test_large_values_of_loops_count():
+    program = Program.from_text("""
+    func.func @main(%a: tensor<256x256xf32>, %b: tensor<256x256xi1>) -> tensor<256x256xf32> {
+      %c = stablehlo.constant dense<1.0> : tensor<256x256xf32>
+      %0 = stablehlo.dot_general %a, %c, contracting_dims = [1] x [0]
+          : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+      %1 = stablehlo.tanh %0 : tensor<256x256xf32>
+      %2 = stablehlo.not %b : tensor<256x256xi1>
+      %3 = stablehlo.convert %1 : (tensor<256x256xf32>) -> tensor<256x256xf64>
+      %4 = stablehlo.slice %1 [0:2, 0:2] : (tensor<256x256xf32>) -> tensor<2x2xf32>
+      return %1 : tensor<256x256xf32>
+    }""")
+    assert program.loops() == (256 * 256 * 4, 256 * 256 * 8)

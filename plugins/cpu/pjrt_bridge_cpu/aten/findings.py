@@ -38,7 +38,7 @@ MODULE = "pjrt_bridge_cpu.aten.findings"
 """What the process in the background runs."""
 
 _FORMAT = "8"
-_GAINS_FORMAT = "gains 4"
+_GAINS_FORMAT = f"gains {gains.FORMAT}"
 _TIMING = "pjrt_bridge_cpu.aten.timing"
 _SECONDS = 600.0
 """A process that measures for so long hangs."""
@@ -83,22 +83,28 @@ def findings(library: Path) -> Findings:
 
 
 def measured(library: Path) -> Ratios:
-    """The gains of calls with a build of the plugin, as far as they were measured."""
+    """The gains of calls with a build of the plugin, as far as they were measured.
+
+    What is shipped of an older format lacks some kinds: it serves until all are measured here.
+    """
     if is_always():
         return {}
     with _lock:
         if library in _gains:
             return _gains[library]
         known = _kept_gains(library)
-        if known is None:
-            known = gains.shipped(library)
+        shipped = gains.shipped(library)
+        if known is None and shipped is not None and shipped.format == gains.FORMAT:
+            known = shipped.ratios
         if known is None and environment.is_off(environment.BACKGROUND_VARIABLE):
             known = measure(library)
         if known is None:
             if library not in _trials:
                 _trials[library] = BackgroundTrial(library)
             known = _trials[library].gains
-        return {} if known is None else _gains.setdefault(library, known)
+        if known is not None:
+            return _gains.setdefault(library, known)
+        return {} if shipped is None else shipped.ratios
 
 
 def version(library: Path) -> int:

@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,8 @@ from pjrt_bridge_cpu.aten.processor import maker
 
 FILE = Path(__file__).with_name("gains.json")
 
+FORMAT = "4"
+"""Changes with the kinds that are measured, and with how they are."""
 
 Ratios = Mapping[str, Mapping[int, float]]
 """By kind and element type, such as `sort float32`, and by size: the time of a call in units of
@@ -89,8 +92,21 @@ def _positive(value: float) -> float:
     return float(value)
 
 
-def shipped(library: Path) -> Ratios | None:
-    """The gains that the package ships for a build of the plugin here; None if there are none."""
+@dataclass(frozen=True)
+class Shipped:
+    """What the package ships of a processor.
+
+    Attributes:
+        ratios: the gains.
+        format: `FORMAT` when they were measured.
+    """
+
+    ratios: Ratios
+    format: str = FORMAT
+
+
+def shipped(library: Path) -> Shipped | None:
+    """What the package ships for a build of the plugin here; None if there is nothing."""
     key = None if os.environ.get("XLA_FLAGS") else key_of(library)
     return None if key is None else entries().get(key)
 
@@ -108,13 +124,16 @@ def key_of(library: Path) -> Key | None:
 
 
 @cache
-def entries() -> dict[Key, Ratios]:
+def entries() -> dict[Key, Shipped]:
     """All that is shipped."""
     try:
         found = json.loads(FILE.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {tuple(one[name] for name in _KEY): _parsed(one["ratios"]) for one in found}
+    return {
+        tuple(one[name] for name in _KEY): Shipped(_parsed(one["ratios"]), one["format"])
+        for one in found
+    }
 
 
 _KEY = ("plugin", "torch", "instructions", "maker")
@@ -122,7 +141,10 @@ _KEY = ("plugin", "torch", "instructions", "maker")
 
 def ship(key: Key, ratios: Ratios) -> None:
     """Add or replace the entry of a key."""
-    every = sorted({**entries(), key: ratios}.items())
-    data = [{**dict(zip(_KEY, key, strict=True)), "ratios": found} for key, found in every]
+    every = {**entries(), key: Shipped(ratios)}
+    data = [
+        {**dict(zip(_KEY, key, strict=True)), "format": found.format, "ratios": found.ratios}
+        for key, found in sorted(every.items(), key=lambda entry: entry[0])
+    ]
     FILE.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     entries.cache_clear()
