@@ -37,8 +37,8 @@ def chain(rows: int, times: int = 3, *, calls: bool = False) -> Program:
 
 
 def test_loops_over_small_arrays_are_whole(threads: int) -> None:
-    assert loops.flags_for(chain(64)) == loops.WHOLE
-    assert loops.flags_for(chain(64, calls=True)) == loops.WHOLE
+    assert loops.flags_for(chain(32)) == loops.WHOLE
+    assert loops.flags_for(chain(32, calls=True)) == loops.WHOLE
 
 
 def test_loops_over_large_arrays_are_divided(threads: int) -> None:
@@ -55,7 +55,7 @@ def test_threads_stay_awake_in_programs_without_calls() -> None:
 
 
 def test_the_mean_decides() -> None:
-    b = Builder([TensorType((64, 1024), FLOAT32), TensorType((2048, 1024), FLOAT32)])
+    b = Builder([TensorType((32, 1024), FLOAT32), TensorType((1024, 1024), FLOAT32)])
     small, large = b.parameters
     results = [b.tanh(large)]
     for _ in range(40):
@@ -70,10 +70,10 @@ def test_what_is_never_divided_needs_no_flag(threads: int, rows: int) -> None:
 
 def test_one_thread_needs_no_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_threads", lambda: 1)
-    assert loops.flags_for(chain(64)) == {}
+    assert loops.flags_for(chain(32)) == {}
 
 
-@pytest.mark.parametrize("rows", [64, 2048])
+@pytest.mark.parametrize("rows", [32, 2048])
 def test_the_compiler_does_so_and_results_agree(rows: int) -> None:
     client: Client = pjrt_bridge.client()
     program = chain(rows)
