@@ -223,6 +223,13 @@ def _set_metadata(draft: Draft) -> Made:
 
 @production("mutation", "resize_", 0.3)
 def _resize_(draft: Draft) -> Made:
-    x = draft.target(lambda value: value.dim() > 0)
+    # A storage that grows begins with what happens to be in memory.
+    x = draft.target(lambda value: value.dim() > 0 and not _repeats(value))
     extent = draft.extent(x, 0)
     return _effect(draft, "{0}.resize_({1})", (x, (max(extent - 1, 0),)))
+
+
+def _repeats(value: torch.Tensor) -> bool:
+    """Whether its storage holds fewer elements than it has."""
+    held = value.untyped_storage().nbytes() // value.element_size()
+    return held < value.storage_offset() + value.numel()

@@ -56,6 +56,8 @@ KEPT = (
     "aten._scaled_dot_product_flash_attention_for_cpu.default",
     # Loses the strides of memory with gaps.
     "aten.select_scatter.default",
+    # Makes single views, which may be written into; those that come in a list may not.
+    "aten.unbind.int",
     # Steps from the number that was given, where eager rounds it to an integer dtype first.
     "aten.linspace.default",
     # Scales bools as integers, which then cannot be added.

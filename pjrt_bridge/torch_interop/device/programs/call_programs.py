@@ -94,7 +94,7 @@ class CallProgram:
     @cached_property
     def shortcut(self) -> Any:
         """The way of further calls through the compiled module; None where there is none."""
-        if self.mode == "sync":
+        if self.mode == "sync" or not shortcuts.has_entrance():
             return None
         if self.mode == "fused":
             part, added = self.recordable, self._added(self.conditions)

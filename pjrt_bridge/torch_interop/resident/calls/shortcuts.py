@@ -70,6 +70,11 @@ def entrance(otherwise: Callable[..., Any]) -> Any:
     return made
 
 
+def has_entrance() -> bool:
+    """Whether the compiled module gets calls: it is there, and can read torch's tensors."""
+    return native.module is not None and bool(_entrances)
+
+
 def tell_numbers(op: OpOverload, positions: Iterable[int]) -> None:
     """Have integers at some positions told from each other as floats are; for `learn`."""
     _places[op] = sum(1 << at for at in positions)
@@ -191,7 +196,7 @@ def shortcut(
         numbers: how many a call has.
         noted: called before each launch of a program that checks data.
     """
-    if native.module is None or not isinstance(graph, DeviceGraph):
+    if native.module is None or not _entrances or not isinstance(graph, DeviceGraph):
         return None
     bindings = graph.segment.bindings
     results = [item.result if isinstance(item, Computed) else None for item in bindings.outputs]
@@ -261,7 +266,7 @@ class GraphShortcut:
             results: for each of its results whether it is on the device.
             index: of the device.
         """
-        if native.module is None or not isinstance(graph, DeviceGraph) or not _entrances:
+        if native.module is None or not _entrances or not isinstance(graph, DeviceGraph):
             return None
         bindings = graph.segment.bindings
         returns: list[Any] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -67,3 +68,28 @@ def test_rolls_by_numbers_that_change_and_their_gradients() -> None:
             for x, each in zip(sides, (dynamic, function), strict=True):
                 each(x, by).backward()
             torch.testing.assert_close(sides[0].grad, sides[1].grad)
+
+
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda x: x.unbind(1),
+        lambda x: x.split(1, 1),
+        lambda x: x.chunk(2, 1),
+        lambda x: x.split([1, 2], 1),
+    ],
+    ids=["unbind", "split", "chunk", "sections"],
+)
+def test_views_that_come_in_lists_are_not_written_into(
+    divide: Callable[[torch.Tensor], tuple[torch.Tensor, ...]],
+) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        whole = torch.cat([x, x])
+        turned = whole.transpose(0, -3)
+        part = divide(turned)[-1]
+        return whole, turned, part.view_as(part)
+
+    for f in (function, torch.compile(function, backend="pjrt", dynamic=True)):
+        part = f(torch.ones(2, 3, 4, requires_grad=True))[-1]
+        with pytest.raises(RuntimeError, match="a function that returns multiple views"):
+            part.mul_(2)

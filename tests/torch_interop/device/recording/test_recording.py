@@ -22,6 +22,7 @@ from pjrt_bridge.torch_interop.ledger import EAGER
 from pjrt_bridge.torch_interop.resident.calls import shortcuts
 from pjrt_bridge.torch_interop.resident.storages import storage
 from tests.extent import examples
+from tests.plugins import run_python
 
 
 @pytest.fixture(autouse=True)
@@ -340,3 +341,18 @@ def test_what_was_learned_on_one_device_is_not_done_on_another() -> None:
     found = torch.ones(3, device="pjrt:1") + 1
     assert str(found.device) == "pjrt:1"
     assert found.tolist() == [2, 2, 2]
+
+
+def test_calls_are_recorded_without_the_compiled_module() -> None:
+    run_python(
+        """
+import os
+os.environ.update(PJRT_BRIDGE_DISPATCH="python", PJRT_BRIDGE_EAGER="fused")
+import torch
+import pjrt_bridge
+x = torch.arange(3.0, device="pjrt")
+for number in range(4):
+    assert (x.flip(0) + number).tolist() == [2.0 + number, 1.0 + number, number]
+""",
+        prelude="",
+    )
