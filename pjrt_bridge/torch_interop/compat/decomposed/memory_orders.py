@@ -18,7 +18,7 @@ from torch._prims_common import suggest_memory_format
 
 from pjrt_bridge.torch_interop.compat.operators import operator
 
-Order = Callable[[Tensor], torch.memory_format]
+FormatRule = Callable[[Tensor], torch.memory_format]
 """The order of a result for an argument."""
 
 
@@ -26,7 +26,7 @@ def _rows(_: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-_ORDERS: Mapping[str, tuple[Order, tuple[int, ...]]] = {
+_ORDERS: Mapping[str, tuple[FormatRule, tuple[int, ...]]] = {
     "_batch_norm_with_update.default": (suggest_memory_format, (0,)),
     "_batch_norm_with_update_functional.default": (suggest_memory_format, (0,)),
     "_native_batch_norm_legit.default": (suggest_memory_format, (0,)),
@@ -59,7 +59,7 @@ def with_memory_orders(
 
 
 def _in_order(
-    order: Order,
+    order: FormatRule,
     places: tuple[int, ...],
     op: OpOverload,
     rule: Callable[..., Any] | None,
