@@ -409,3 +409,15 @@ def test_slices_of_storages_are_refused() -> None:
     storage = torch.arange(4.0).to("pjrt").untyped_storage()
     with pytest.raises(DeviceError, match="or a slice of one"):
         torch.empty(0, device="pjrt").set_(storage[4:8]).sum()
+
+
+def test_positions_that_are_transposed_are_read_in_their_order() -> None:
+    classes = torch.tensor([[1, 2, 0], [0, 3, 1]])
+    expected = torch.nn.functional.one_hot(classes.t(), 4)
+    found = torch.nn.functional.one_hot(classes.to("pjrt").t(), 4)
+    assert torch.equal(found.cpu(), expected)
+    places = classes.as_strided((3, 2, 1), (1, 3, 1))
+    resident = classes.to("pjrt").as_strided((3, 2, 1), (1, 3, 1))
+    source, base = torch.arange(6).reshape(3, 2, 1), torch.zeros(3, 2, 4, dtype=torch.int64)
+    found = base.to("pjrt").scatter_add(-1, resident, source.to("pjrt"))
+    assert torch.equal(found.cpu(), base.scatter_add(-1, places, source))

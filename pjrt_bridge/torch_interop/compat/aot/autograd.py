@@ -42,6 +42,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.jagged import jagged_decomposit
 from pjrt_bridge.torch_interop.compat.decomposed.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.losses import loss_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.memory_orders import with_memory_orders
 from pjrt_bridge.torch_interop.compat.decomposed.quantized import quantized_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.value_ranges import with_value_checks
 from pjrt_bridge.torch_interop.compat.operators import operator_name
@@ -95,7 +96,8 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     }
     roll = torch.ops.aten.roll.default
     table[roll] = partial(_of_changing_sizes, table[roll])
-    return with_value_checks({op: rule for op, rule in table.items() if str(op) not in KEPT})
+    kept = {op: rule for op, rule in table.items() if str(op) not in KEPT}
+    return with_memory_orders(with_value_checks(kept))
 
 
 def _of_changing_sizes(rule: Callable[..., Any], x: torch.Tensor, *args: Any) -> Any:

@@ -181,7 +181,7 @@ def _lerp(start: Tensor, end: Tensor, weight: Any) -> Any:
 def _power_of(base: Any, exponent: Tensor) -> Any:
     if exponent.dtype not in (torch.float32, torch.float64):
         return NotImplemented
-    return torch.pow(tensor_of(base, exponent.dtype), exponent)
+    return torch.pow(tensor_of(base, exponent.dtype), exponent.contiguous())
 
 
 def _power(x: Tensor, exponent: Any) -> Any:

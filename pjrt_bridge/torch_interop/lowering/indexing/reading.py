@@ -182,9 +182,11 @@ def varying(index: Value, at: int) -> tuple[Value, tuple[int, ...]]:
         return everything
     source, dims = index.repeats.value, index.repeats.dims
     kept = [d for size, d in zip(source.shape, dims, strict=True) if size == index.shape[d]]
+    if kept != sorted(kept):
+        return everything
     if index.shape[at] == 1 and at not in kept:
         kept = sorted([*kept, at])
-    return (source, tuple(kept)) if at in kept and kept == sorted(kept) else everything
+    return (source, tuple(kept)) if at in kept else everything
 
 
 @lowering("aten.nonzero_static.default")
