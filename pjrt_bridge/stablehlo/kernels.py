@@ -227,12 +227,13 @@ class Kernels(PositionKernels):
         """
         return x
 
-    def materialize(self, b: Builder, x: Value) -> Value:
+    def materialize(self, b: Builder, x: Value, *, by_rows: bool = False) -> Value:
         """Keep a compiler from computing a value anew in each of the loops that read it.
 
         Args:
             b: the builder to emit into.
             x: the result of an elementwise operation that several loops read.
+            by_rows: they go along its last dimension, however `x` would lie in memory.
 
         Returns:
             A value of the same elements, here `x` itself.

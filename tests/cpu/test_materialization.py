@@ -100,6 +100,55 @@ def test_what_is_stored_changes_no_number(behind: bool) -> None:
         torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
 
 
+class Parts(nn.Module):
+    """A picture in parts, as a vision transformer has it: they come from a convolution, across."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.parts = nn.Conv2d(3, 64, 4, 4, dtype=dtype)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(64, dtype=dtype), nn.Linear(64, 64, dtype=dtype))
+            for _ in range(3)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.parts(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_normalized_by_rows_is_stored_by_rows(dtype: torch.dtype) -> None:
+    client = pjrt_bridge.client("cpu")
+    kernels = kernels_of(client)
+    if not kernels.can_normalize:
+        pytest.skip("this build of the plugin makes no calls")
+    with torch.no_grad():
+        module = make_fx(Parts(dtype), decompositions())(torch.empty(8, 3, 40, 24, dtype=dtype))
+    outputs = module.graph.output_node()
+    outputs.args = ([outputs.args[0]],)
+    text = emit(module, lookup(client), name="parts", kernels=kernels).program.text
+    stored = re.findall(r"call @stored_\d+\(%\w+\).*: \(tensor<(\w+)>", text)
+    assert {shape.rpartition("x")[0] for shape in stored} == {"8x60x64"}
+    # The first one reads what the convolution gives.
+    assert text.count("@pjrt_bridge.norm") == 2
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_parts_of_a_picture_are_as_in_eager(training: bool) -> None:
+    model, x = Parts(), torch.randn(8, 3, 40, 24, generator=torch.Generator().manual_seed(0))
+    found = []
+    for function in (model, torch.compile(model, backend="pjrt", options={"fallback": "error"})):
+        given = x.clone().requires_grad_(training)
+        result = function(given)
+        grads = torch.autograd.grad(result.square().sum(), given) if training else ()
+        found.append((result.detach(), *grads))
+        assert result.stride() == found[0][0].stride()
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 2, 3), (3, 2, 1, 0)])
 def test_what_a_call_gives_is_stored_in_its_order(order: tuple[int, ...]) -> None:
     """An argument of a function lies row-major: in another order it would be copied before it."""

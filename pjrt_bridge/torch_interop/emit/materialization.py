@@ -57,6 +57,9 @@ _NORMALIZED = (
 )
 """Operators that end in elementwise operations on their input, whose result is their first."""
 
+_BY_ROWS = ("aten.native_layer_norm.default", "aten.native_layer_norm_backward.default")
+"""Operators that take the last dimensions together."""
+
 _CONVERSIONS = ("aten._to_copy.default", "prims.convert_element_type.default")
 """Operators that convert a value to another element type."""
 
@@ -73,6 +76,19 @@ def should_materialize(node: fx.Node) -> bool:
         return False
     readers = set(_readers(node))
     return len(readers) > 1 and not all(map(_is_fused, readers))
+
+
+def is_normalized_by_rows(node: fx.Node) -> bool:
+    """Whether a norm over the last dimensions reads a value, or what it is converted to.
+
+    The pictures that a vision transformer divides into parts come from a convolution, across; what
+    is added to them would lie like that in each block, and each norm go through memory in steps.
+    """
+    readers = [(reader, compat.operator_name(reader.target)) for reader in node.users]
+    return any(
+        name in _BY_ROWS or (name in _CONVERSIONS and is_normalized_by_rows(reader))
+        for reader, name in readers
+    )
 
 
 def _is_fused(reader: fx.Node) -> bool:

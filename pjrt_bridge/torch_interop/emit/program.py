@@ -23,6 +23,7 @@ from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.materialization import (
     is_large_elementwise,
+    is_normalized_by_rows,
     recomputed,
     should_materialize,
 )
@@ -283,7 +284,8 @@ class _GraphEmission:
     def _materialized(self, node: fx.Node, value: Any) -> Any:
         shared = node in self._recomputed or should_materialize(node)
         if shared or self._is_saved_across(node, value):
-            return self._kernels.materialize(self._builder, value)
+            by_rows = is_normalized_by_rows(node)
+            return self._kernels.materialize(self._builder, value, by_rows=by_rows)
         return value
 
     def _is_saved_across(self, node: fx.Node, value: Any) -> bool:

@@ -14,10 +14,10 @@ from pjrt_bridge.stablehlo.kernels import Kernels
 class MaterializedValues(Kernels):
     """Materializes a value as the result of a function that is not inlined."""
 
-    def materialize(self, b: Builder, x: Value) -> Value:
+    def materialize(self, b: Builder, x: Value, *, by_rows: bool = False) -> Value:
         """See `Kernels.materialize`."""
         order = memory_order(x)
-        if order == tuple(range(x.rank)):
+        if by_rows or order == tuple(range(x.rank)):
             return b.stored(x)
         # Arguments of a function lie row-major.
         turned = b.stored(b.transpose(x, order))
