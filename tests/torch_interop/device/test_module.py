@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pjrt_bridge.errors import BridgeWarning, DeviceError, OptionError, VariableError
 from pjrt_bridge.torch_interop.device import buffer_of, tensor_of, use
+from pjrt_bridge.torch_interop.named_device import first_use
 from pjrt_bridge.torch_interop.resident.client import backward_threads, chosen
 
 MODULE: Any = torch.pjrt  # type: ignore[attr-defined]
@@ -49,8 +50,10 @@ def third_of_five(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process as the third of five that a launcher started on this machine."""
     monkeypatch.setenv("LOCAL_RANK", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
-    # As if the device had been used before the first backward pass.
+    # As if the device had been used before the first backward pass, and not by an operator: what
+    # else this process ran, and in which order, is nobody's choice.
     monkeypatch.setattr(backward_threads, "_threads", 5)
+    monkeypatch.setattr(first_use, "by_operators", [])
     chosen.forget_names()
     yield
     monkeypatch.undo()
