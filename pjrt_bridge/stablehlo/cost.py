@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pjrt_bridge import dtypes
-from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.partitioning.partition import with_collectives
 from pjrt_bridge.stablehlo.program.program import Program
@@ -176,14 +174,7 @@ class _DeviceSizes:
 
     def nbytes(self, value: Any) -> int:
         """Bytes of it."""
-        parts = modules.tensor_parts(value.type)
-        if parts is None:
-            return 0
-        try:
-            dtype = dtypes.from_stablehlo(parts[2])
-        except UnsupportedDtype:
-            return 0
-        return self.elements(value) * dtype.itemsize
+        return self.elements(value) * modules.item_size(value.type)
 
     def _tiles_of(self, value: Any) -> tuple[int, ...] | None:
         """Into how many parts each dimension is divided; None where nothing says so."""

@@ -233,7 +233,8 @@ class Kernels(PositionKernels):
         Args:
             b: the builder to emit into.
             x: the result of an elementwise operation that several loops read.
-            by_rows: they go along its last dimension, however `x` would lie in memory.
+            by_rows: the value is to be row-major in memory, because these loops go along its last
+                dimension; else it keeps the order of `x`.
 
         Returns:
             A value of the same elements, here `x` itself.

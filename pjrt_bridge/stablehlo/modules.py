@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pjrt_bridge.errors import ProgramError
+from pjrt_bridge import dtypes
+from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 from pjrt_bridge.stablehlo import bindings
 
 
@@ -200,6 +201,23 @@ def tensor_parts(kind: Any) -> tuple[list[int | None], list[int | None], str] | 
     return sizes, bounds, str(kind.element_type)
 
 
+def item_size(kind: Any) -> int:
+    """Bytes of an element of a ranked tensor type; 0 of any other type, and of unknown elements."""
+    parts = tensor_parts(kind)
+    if parts is None:
+        return 0
+    try:
+        return dtypes.from_stablehlo(parts[2]).itemsize
+    except UnsupportedDtype:
+        return 0
+
+
+def nbytes(kind: Any) -> int:
+    """Bytes of a value of a type; 0 where a size is dynamic, or `item_size` is 0."""
+    parts = tensor_parts(kind)
+    return 0 if parts is None else math.prod(size or 0 for size in parts[0]) * item_size(kind)
+
+
 def is_signed_integer(element: str) -> bool:
     """Whether StableHLO text spells a type of signed integers so; `i1` is bool."""
     return element.startswith("i") and element != "i1"
@@ -272,7 +290,7 @@ _NO_LOOPS = frozenset(
         "stablehlo.triangular_solve",
     }
 )
-"""Operations that a compiler has a function for, or writes nothing for."""
+"""Operations whose results come from a library function of the compiler, or are never written."""
 
 
 def survey(module: Any) -> Survey:
@@ -281,12 +299,15 @@ def survey(module: Any) -> Survey:
     calls: set[tuple[str, int, int]] = set()
     constants: set[str] = set()
     loops: list[int] = []
+    sizes: dict[Any, int] = {}
     for operation in operations(module):
         name = operation.name
         if name.startswith("stablehlo.") and name not in _NO_LOOPS and len(operation.results) == 1:
-            size = _nbytes(operation.results[0].type)
-            if size >= LARGE:
-                loops.append(size)
+            kind = operation.results[0].type
+            if kind not in sizes:
+                sizes[kind] = nbytes(kind)
+            if sizes[kind] >= LARGE:
+                loops.append(sizes[kind])
         if name == "stablehlo.custom_call":
             kinds = [result.type for result in operation.results]
             results = sum(kind.num_types if isinstance(kind, ir.TupleType) else 1 for kind in kinds)
@@ -295,15 +316,3 @@ def survey(module: Any) -> Survey:
         elif name == "stablehlo.constant":
             constants.add(str(ir.ShapedType(operation.results[0].type).element_type))
     return Survey(frozenset(calls), frozenset(constants), tuple(loops))
-
-
-def _nbytes(kind: Any) -> int:
-    """Bytes of a value of static shape and of a type that is one or more bytes wide; 0 else."""
-    ir = bindings.load().ir
-    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
-        return 0
-    element = kind.element_type
-    has_width = isinstance(element, ir.IntegerType | ir.FloatType)
-    width: int = max(element.width, 8) if has_width else 64
-    size: int = math.prod(kind.shape)
-    return size * width // 8

@@ -17,7 +17,7 @@ DIVIDED = b"outer_dimension_partitions"
 
 @pytest.fixture(params=[2, 16])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(loops, "_threads", lambda: request.param)
+    monkeypatch.setattr(loops, "cores", lambda: request.param)
     count: int = request.param
     return count
 
@@ -47,9 +47,9 @@ def test_loops_over_large_arrays_are_divided(threads: int) -> None:
 
 
 def test_threads_stay_awake_in_programs_without_calls() -> None:
-    if loops._threads() == 1:
+    if loops.cores() == 1:
         pytest.skip("one thread divides nothing")
-    rows = int(0.7 * loops.LARGEST / (1 - 1 / loops._threads())) // 4096
+    rows = int(0.7 * loops.LARGEST / (1 - 1 / loops.cores())) // 4096
     assert loops.flags_for(chain(rows, calls=True)) == loops.WHOLE
     assert loops.flags_for(chain(rows)) == {}
 
@@ -69,7 +69,7 @@ def test_what_is_never_divided_needs_no_flag(threads: int, rows: int) -> None:
 
 
 def test_one_thread_needs_no_flag(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "_threads", lambda: 1)
+    monkeypatch.setattr(loops, "cores", lambda: 1)
     assert loops.flags_for(chain(32)) == {}
 
 
@@ -85,11 +85,11 @@ def test_the_compiler_does_so_and_results_agree(rows: int) -> None:
         (found,) = executable(x)
         np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-3, atol=1e-3)
         code, _ = executable.optimized()
-    assert (DIVIDED in code) == (loops._threads() > 1 and rows == 2048)
+    assert (DIVIDED in code) == (loops.cores() > 1 and rows == 2048)
 
 
 def test_the_callers_passes_count() -> None:
     options = pjrt_bridge.CompileOptions(env={"xla_disable_hlo_passes": "dce"})
     with pjrt_bridge.client().compile(chain(256), options=options) as executable:
         code, _ = executable.optimized()
-    assert (DIVIDED in code) == (loops._threads() > 1)
+    assert (DIVIDED in code) == (loops.cores() > 1)

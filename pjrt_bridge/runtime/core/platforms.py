@@ -83,7 +83,7 @@ class PlatformSpec:
             in a range; the first range that holds it counts.
         tuning_flags: flags like `compiler_flags`, because programs are faster with them on this
             machine.
-        program_flags: gives flags like `tuning_flags` that suit one program.
+        program_flags: returns, for a program, the flags like `tuning_flags` that are for it alone.
         ahead_flags: flags like `tuning_flags`, of programs compiled for a topology: without
             a device the compiler cannot try what it chooses from.
         exact_products: products and convolutions of float32 are computed in float32 where a program

@@ -160,7 +160,7 @@ class Client(ClientCore):
         return {name: value for name, value in flags.items() if name in self._accepted_flags}
 
     def _suiting(self, program: Program) -> Mapping[str, Override]:
-        """The flags that the platform has for one program, if the plugin accepts them."""
+        """`PlatformSpec.program_flags` for a program; none of them if the plugin refuses them."""
         suiting = self.platform_spec.program_flags
         flags = {} if suiting is None else suiting(program)
         if not flags:
@@ -172,7 +172,7 @@ class Client(ClientCore):
 
     @cached_property
     def _answers(self) -> dict[tuple[tuple[str, Override], ...], bool]:
-        """By flags that suited a program, whether the plugin accepts them."""
+        """Whether the plugin accepts flags of `PlatformSpec.program_flags`, by these flags."""
         return {}
 
     @cached_property

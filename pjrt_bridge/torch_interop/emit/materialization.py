@@ -58,7 +58,7 @@ _NORMALIZED = (
 """Operators that end in elementwise operations on their input, whose result is their first."""
 
 _BY_ROWS = ("aten.native_layer_norm.default", "aten.native_layer_norm_backward.default")
-"""Operators that take the last dimensions together."""
+"""Norms over the last dimensions, and their gradients."""
 
 _CONVERSIONS = ("aten._to_copy.default", "prims.convert_element_type.default")
 """Operators that convert a value to another element type."""
@@ -81,14 +81,15 @@ def should_materialize(node: fx.Node) -> bool:
 def is_normalized_by_rows(node: fx.Node) -> bool:
     """Whether a norm over the last dimensions reads a value, or what it is converted to.
 
-    The pictures that a vision transformer divides into parts come from a convolution, across; what
-    is added to them would lie like that in each block, and each norm go through memory in steps.
+    A norm is fast where its elements lie side by side in memory. In a vision transformer they would
+    not: the convolution before the first block puts channels before places, and each sum with its
+    result would keep that order.
     """
-    readers = [(reader, compat.operator_name(reader.target)) for reader in node.users]
-    return any(
-        name in _BY_ROWS or (name in _CONVERSIONS and is_normalized_by_rows(reader))
-        for reader, name in readers
-    )
+    for reader in node.users:
+        name = compat.operator_name(reader.target)
+        if name in _BY_ROWS or (name in _CONVERSIONS and is_normalized_by_rows(reader)):
+            return True
+    return False
 
 
 def _is_fused(reader: fx.Node) -> bool:

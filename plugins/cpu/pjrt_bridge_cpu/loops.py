@@ -10,12 +10,12 @@ calls between them the threads are still awake: there half as much is worth divi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from pjrt_bridge.runtime.core.compile_options import Override
 from pjrt_bridge.stablehlo import Program
+from pjrt_bridge_cpu.aten.processor import cores
 
 WHOLE: Mapping[str, Override] = MappingProxyType(
     {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
@@ -23,23 +23,18 @@ WHOLE: Mapping[str, Override] = MappingProxyType(
 """Compiler flags under which no loop is divided. Products by Eigen still are."""
 
 LARGEST = 350 << 10
-"""Mean bytes of the values that a program's loops compute, up to which they are not divided, for
-endlessly many threads and with calls between the loops."""
+"""Loops are not divided where their values have at most so many bytes on average. This is the limit
+for many threads, in programs with calls between the loops."""
 
 
 def flags_for(program: Program) -> Mapping[str, Override]:
     """The compiler flags that suit a program."""
-    threads = _threads()
+    threads = cores()
     found = program.loops()
     if threads == 1 or not found:
         return {}
-    # As much as the threads save, which is half of the time for two of them.
+    # Two threads save half of a loop's time, many threads nearly all of it.
     largest = LARGEST / (1 - 1 / threads)
     if not any(target.startswith("pjrt_bridge.") for target in program.custom_calls):
         largest /= 2
     return WHOLE if sum(found) / len(found) <= largest else {}
-
-
-def _threads() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return os.cpu_count() or 1 if affinity is None else len(affinity(0))

@@ -16,8 +16,9 @@ class MaterializedValues(Kernels):
 
     def materialize(self, b: Builder, x: Value, *, by_rows: bool = False) -> Value:
         """See `Kernels.materialize`."""
-        order = memory_order(x)
-        if by_rows or order == tuple(range(x.rank)):
+        row_major = tuple(range(x.rank))
+        order = row_major if by_rows else memory_order(x)
+        if order == row_major:
             return b.stored(x)
         # Arguments of a function lie row-major.
         turned = b.stored(b.transpose(x, order))

@@ -57,7 +57,8 @@ KEPT = (
     "aten._scaled_dot_product_flash_attention_for_cpu.default",
     # Loses the strides of memory with gaps.
     "aten.select_scatter.default",
-    # Makes single views, which may be written into; those that come in a list may not.
+    # Its rule selects each part, and what was selected may be written into; eager refuses that for
+    # views that one operator returns together.
     "aten.unbind.int",
     # Steps from the number that was given, where eager rounds it to an integer dtype first.
     "aten.linspace.default",

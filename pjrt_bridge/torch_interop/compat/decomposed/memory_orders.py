@@ -1,8 +1,8 @@
 """Operators whose results lie in another order in memory than torch's rules promise.
 
-The rules keep the order of the argument, whatever it is. The kernels know that of rows, and some of
-them `channels_last`, so that the result for a transposed argument is contiguous in PyTorch. Here
-such an argument is brought into that order before.
+The rules keep the order of the argument, whatever it is. PyTorch's kernels write contiguous
+results, and some of them `channels_last` ones, so that the result for a transposed argument is
+contiguous. Here such an argument is copied into the order of the result first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FormatRule = Callable[[Tensor], torch.memory_format]
 """The order of a result for an argument."""
 
 
-def _rows(_: Tensor) -> torch.memory_format:
+def _contiguous(_: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
@@ -33,14 +33,15 @@ _ORDERS: Mapping[str, tuple[FormatRule, tuple[int, ...]]] = {
     "_native_batch_norm_legit.no_stats": (suggest_memory_format, (0,)),
     "_native_batch_norm_legit_functional.default": (suggest_memory_format, (0,)),
     "_native_batch_norm_legit_no_training.default": (suggest_memory_format, (0,)),
-    "log_sigmoid_forward.default": (_rows, (0,)),
+    "log_sigmoid_forward.default": (_contiguous, (0,)),
     "native_batch_norm.default": (suggest_memory_format, (0,)),
     "native_batch_norm_backward.default": (suggest_memory_format, (1, 0)),
-    "normal.Tensor_Tensor": (_rows, (0, 1)),
-    "normal.float_Tensor": (_rows, (1,)),
-    "pow.Scalar": (_rows, (1,)),
+    "normal.Tensor_Tensor": (_contiguous, (0, 1)),
+    "normal.float_Tensor": (_contiguous, (1,)),
+    "pow.Scalar": (_contiguous, (1,)),
 }
-"""For operators the order, and the places of arguments, the first of which decides on it."""
+"""By operator the rule of the order, and the positions of the arguments that are copied into it;
+the first of these is the argument of the rule."""
 
 
 def with_memory_orders(
@@ -72,11 +73,11 @@ def _in_order(
         if place < len(args):
             given[place] = args[place].contiguous(memory_format=wanted)
     if any(one is not other for one, other in zip(given, args, strict=True)):
-        # It comes here again.
+        # This function is called again, with arguments that are in order.
         return op(*given, **kwargs)
     return NotImplemented if rule is None else rule(*args, **kwargs)
 
 
 def _unpool(rule: Callable[..., Tensor], self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The gaps are filled in the order of rows, whatever that of the argument is."""
+    """Its result is contiguous, or `channels_last`, whatever the order of the argument is."""
     return rule(self, *args, **kwargs).contiguous(memory_format=suggest_memory_format(self))

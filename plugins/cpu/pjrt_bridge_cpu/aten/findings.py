@@ -33,6 +33,7 @@ from pjrt_bridge_cpu.aten import gains, is_always, outcomes, probe
 from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten.gains import Ratios
 from pjrt_bridge_cpu.aten.probe import Findings
+from pjrt_bridge_cpu.aten.processor import cores
 
 MODULE = "pjrt_bridge_cpu.aten.findings"
 """What the process in the background runs."""
@@ -311,8 +312,6 @@ def _read(data: bytes | None) -> Findings | None:
 
 
 def _key(library: Path, form: str = _FORMAT) -> str:
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = os.cpu_count() or 1 if affinity is None else len(affinity(0))
     torch = torch_library.library()
     # Its half a gigabyte takes longer to read than the checks.
     written = "" if torch is None else f"{torch.stat().st_size} {torch.stat().st_mtime_ns}"
@@ -321,7 +320,7 @@ def _key(library: Path, form: str = _FORMAT) -> str:
         library_hash(library),
         written,
         processor(),
-        str(cores),
+        str(cores()),
         os.environ.get("XLA_FLAGS", ""),
         *_versions(),
     )

@@ -1,7 +1,8 @@
-"""Maker and instructions of the processor, by which PyTorch's libraries choose kernels."""
+"""The processor: maker and instructions, by which PyTorch's libraries choose kernels, and cores."""
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Mapping
@@ -10,6 +11,12 @@ from functools import cache
 from pathlib import Path
 
 _INSTRUCTIONS = re.compile(r"avx\w*|amx_\w+|fma|f16c|asimd\w*|sve\w*|bf16|i8mm")
+
+
+def cores() -> int:
+    """How many cores this process may use: XLA's pool has a thread for each."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return os.cpu_count() or 1 if affinity is None else len(affinity(0))
 
 
 @cache
