@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pjrt_bridge.dtypes import DType
 
@@ -68,3 +68,56 @@ class Norm:
     is_centered: bool
     dtype: DType
     rounding: DType | None = None
+
+
+@dataclass(frozen=True)
+class ExpressionRead:
+    """How the elements of an array are read: element i of the result reads i // inner % period.
+
+    Attributes:
+        inner: how many elements side by side read the same one.
+        period: elements of the array, after which it is read again from the first on.
+    """
+
+    inner: int
+    period: int
+
+
+@dataclass(frozen=True)
+class ExpressionStep:
+    """A step of an elementwise expression, in float32; truth is 1 and falsehood is 0.
+
+    Attributes:
+        operation: `"read"`, of an array, `"number"`, `"round"`, to bfloat16, `"erf"`, `"equal"`,
+            `"not_equal"`, `"less"`, `"less_equal"`, or the name of an operation of StableHLO.
+        operands: earlier steps, by their index.
+        number: a number, or the index of the array that is read.
+    """
+
+    operation: str
+    operands: tuple[int, ...] = ()
+    number: float = 0.0
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An elementwise expression of arrays.
+
+    Attributes:
+        steps: in an order that they can be computed in.
+        reads: how each array is read.
+        result: the step that is the result.
+        shape: of the result.
+        dtype: of the result, which a float is rounded to.
+    """
+
+    MOST_STEPS: ClassVar[int] = 96
+    """So many steps an expression has at most."""
+    MOST_READS: ClassVar[int] = 12
+    """It reads so many arrays at most."""
+
+    steps: tuple[ExpressionStep, ...]
+    reads: tuple[ExpressionRead, ...]
+    result: int
+    shape: tuple[int, ...]
+    dtype: DType

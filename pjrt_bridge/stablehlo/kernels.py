@@ -15,7 +15,13 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.values import Body, ElementwiseFunction
 from pjrt_bridge.stablehlo.composites import Composite
-from pjrt_bridge.stablehlo.kernel_attributes import Attention, Convolution, Norm, Reduction
+from pjrt_bridge.stablehlo.kernel_attributes import (
+    Attention,
+    Convolution,
+    Expression,
+    Norm,
+    Reduction,
+)
 from pjrt_bridge.stablehlo.position_kernels import PositionKernels
 
 FourierKind = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
@@ -240,6 +246,21 @@ class Kernels(PositionKernels):
             A value of the same elements, here `x` itself.
         """
         return x
+
+    def expression(
+        self, b: Builder, expression: Expression, operands: Sequence[Value]
+    ) -> Value | None:
+        """Emit an elementwise expression that a finished program has; here None.
+
+        Args:
+            b: the builder to emit into.
+            expression: its steps.
+            operands: the arrays that it reads, float32, bfloat16 or bool.
+
+        Returns:
+            The result, of the expression's shape and type; None: the operations stay as they are.
+        """
+        return None
 
     def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """Emit a reduction of `x` over dimensions, which are dropped, in its own element type.

@@ -51,6 +51,7 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         precisions: of products and convolutions that do not state their own; None: these leave it
             to the compiler.
         functions: what is emitted in place of elementwise operations; None: nothing.
+        finishing: what takes the place of operations when all are written.
 
     Attributes:
         took_precisions: there are operations that the precisions were asked for.
@@ -65,10 +66,12 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         excess_precision: bool = False,
         precisions: Precisions | None = None,
         functions: Mapping[str, ElementwiseFunction] | None = None,
+        finishing: Sequence[Round] = (),
     ) -> None:
         super().__init__(name, excess_precision=excess_precision)
         self._precisions = precisions
         self._functions = functions or {}
+        self._finishing = finishing
         self._described = [
             item if isinstance(item, Parameter) else Parameter(item) for item in parameters
         ]
@@ -192,6 +195,9 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         except self._ir.MLIRError as error:
             raise ProgramError(f"finish: {bindings.explain(error)}") from None
         self._drop_uncalled()
+        if self._finishing:
+            functions = [view.operation for view in self._module.body.operations]
+            self._rewrite(functions, self._finishing)
         if self._used_chlo:
             self._decompose_chlo()
         self._finished = True

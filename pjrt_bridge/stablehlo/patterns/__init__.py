@@ -13,7 +13,7 @@ from functools import partial
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge.stablehlo.patterns import attention, norms, operations, softmax
+from pjrt_bridge.stablehlo.patterns import attention, expressions, norms, operations, softmax
 from pjrt_bridge.stablehlo.patterns.composites import resolved
 from pjrt_bridge.stablehlo.program.program import Program
 
@@ -27,7 +27,7 @@ def for_target(program: Program, kernels: Kernels) -> Program:
     if program.may_be_sharded:
         kernels = Kernels()
     program = resolved(program, kernels)
-    found = rounds(kernels)
+    found = [*rounds(kernels), *finishing(kernels)]
     return Builder.rewritten(program, found, kernels.functions) if found else program
 
 
@@ -59,3 +59,10 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
             **dict.fromkeys(kernels.functions, partial(operations.function, kernels)),
         },
     )
+
+
+def finishing(kernels: Kernels) -> Sequence[Round]:
+    """What the kernels of a target have for a program that is finished otherwise."""
+    if type(kernels).expression is Kernels.expression:
+        return ()
+    return (dict.fromkeys(expressions.ROOTS, partial(expressions.expression, kernels)),)

@@ -18,6 +18,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo import Builder, memory_order
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.stablehlo.patterns import finishing
 from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
@@ -195,6 +196,7 @@ class _GraphEmission:
             excess_precision=excess_precision,
             precisions=precisions,
             functions=kernels.functions,
+            finishing=finishing(kernels),
         )
         self._values: dict[fx.Node, Any] = {node: compat.promise(node) for node in placeholders}
         self._values |= held

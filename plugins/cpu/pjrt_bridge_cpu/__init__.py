@@ -90,6 +90,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
         return None
     from pjrt_bridge_cpu.bags import can_sum_bags
     from pjrt_bridge_cpu.combining import can_combine
+    from pjrt_bridge_cpu.expressions import can_compute
     from pjrt_bridge_cpu.gathering import can_gather
     from pjrt_bridge_cpu.norms import can_normalize
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
@@ -110,6 +111,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
         found = kernels(use_of(client))
         found.can_check = can_check(client)
     found.can_combine = can_combine(client)
+    found.can_compute = can_compute(client)
     found.can_gather = can_gather(client)
     found.can_multiply_thin = can_multiply_thin(client)
     found.can_normalize = can_normalize(client)

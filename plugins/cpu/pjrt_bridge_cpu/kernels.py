@@ -7,6 +7,7 @@ from pjrt_bridge_cpu.bfloat16_products import Bfloat16Products
 from pjrt_bridge_cpu.combining import CombinedElements
 from pjrt_bridge_cpu.complex_products import ComplexProducts
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
+from pjrt_bridge_cpu.expressions import FusedExpressions
 from pjrt_bridge_cpu.functions import VectorFunctions
 from pjrt_bridge_cpu.gathering import GatheredElements
 from pjrt_bridge_cpu.materialization import MaterializedValues
@@ -21,6 +22,7 @@ from pjrt_bridge_cpu.thin_products import ThinProducts
 class XlaKernels(
     CombinedElements,
     DepthwiseSums,
+    FusedExpressions,
     GatheredElements,
     BlockedReductions,
     MaterializedValues,

@@ -11,6 +11,9 @@ CHECK_POSITIONS: int
 COMBINE_ALONG: int
 """Address of the XLA_FFI_Handler that combines updates with an array (`native/combine.h`)."""
 
+COMPUTE_EXPRESSION: int
+"""Address of the XLA_FFI_Handler that computes expressions (`native/expression.h`)."""
+
 GATHER_ALONG: int
 """Address of the XLA_FFI_Handler that reads at positions (`native/gather.h`)."""
 

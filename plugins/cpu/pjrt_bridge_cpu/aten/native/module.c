@@ -11,6 +11,7 @@
  *     combine.c    another one: updates along a dimension
  *     divide.c     threads for large work
  *     divisors.c   another one: a check of divisors
+ *     expression.c  another one: elementwise expressions (expression_steps.h, functions.h)
  *     frame.c      what every custom call does with its caller
  *     gather.c     another one: elements at positions along a dimension
  *     norm.c       another one: layer norm, RMS norm and group norm
@@ -30,6 +31,7 @@
 #include "call.h"
 #include "combine.h"
 #include "divisors.h"
+#include "expression.h"
 #include "gather.h"
 #include "norm.h"
 #include "positions.h"
@@ -195,6 +197,7 @@ PyInit__aten(void)
         add_address(module, "CHECK_DIVISORS", (void *)check_divisors) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         add_address(module, "COMBINE_ALONG", (void *)combine_along) ||
+        add_address(module, "COMPUTE_EXPRESSION", (void *)compute_expression) ||
         add_address(module, "GATHER_ALONG", (void *)gather_along) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "NORMALIZE_ROWS", (void *)normalize_rows) ||

@@ -1,0 +1,227 @@
+/* See expression.h. */
+
+#include "expression.h"
+
+#include "divide.h"
+#include "expression_steps.h"
+
+#include <stdlib.h>
+
+static const char NAME[] = "An elementwise expression";
+
+/* Steps times elements that are worth waking a thread: from 5 to 10 us. */
+enum { WORTH_A_THREAD = 1 << 17 };
+
+/* -- the blocks ------------------------------------------------------------------------------ */
+
+INLINE void
+run_blocks(const Expression *expression, Workspace *work, int64_t begin, int64_t end)
+{
+    for (int64_t index = begin; index < end; index++) {
+        const int64_t first = index * expression->block, left = expression->size - first;
+        run_block(expression, work, first, left < expression->block ? left : expression->block);
+    }
+}
+
+static void
+run_portable(const Expression *expression, Workspace *work, int64_t begin, int64_t end)
+{
+    run_blocks(expression, work, begin, end);
+}
+
+FOR_AVX2 static void
+run_avx2(const Expression *expression, Workspace *work, int64_t begin, int64_t end)
+{
+    run_blocks(expression, work, begin, end);
+}
+
+FOR_AVX512 static void
+run_avx512(const Expression *expression, Workspace *work, int64_t begin, int64_t end)
+{
+    run_blocks(expression, work, begin, end);
+}
+
+static void (*const RUN[])(const Expression *, Workspace *, int64_t, int64_t) = {
+    run_portable, run_avx2, run_avx512};
+
+static int
+run_range(const void *data, int64_t begin, int64_t end, char *message)
+{
+    const Expression *expression = data;
+    Workspace *work = aligned_alloc(_Alignof(Workspace), sizeof *work);
+    if (!work)
+        return fail(message, "no memory is left");
+    for (int64_t index = 0; index < MOST_OPERANDS; index++)
+        work->phase[index] = -1;
+    RUN[expression->vectors](expression, work, begin, end);
+    free(work);
+    return 0;
+}
+
+/* -- the call -------------------------------------------------------------------------------- */
+
+/* An attribute that is an array of int64 or float64, and how many of so many each it has. */
+static const void *
+list_of(const Frame *frame, const char *name, int dtype, int64_t each, int64_t *count)
+{
+    const Attributes *attributes = &frame->attributes;
+    for (int64_t i = 0; i < attributes->count; i++) {
+        const Array *array = attributes->values[i];
+        if (attributes->types[i] == ARRAY && is_text(attributes->names[i], name) &&
+            array->dtype == dtype && array->size % (size_t)each == 0) {
+            *count = (int64_t)array->size / each;
+            return array->data;
+        }
+    }
+    return NULL;
+}
+
+static int
+read_buffer(const Buffers *buffers, int64_t index, const Buffer **found, char *message)
+{
+    if (buffers->types[index] != BUFFER ||
+        !REACHES(buffers->buffers[index]->size, Buffer, dims))
+        return fail(message, "an operand or a result is no array, or ends early");
+    *found = buffers->buffers[index];
+    const int type = (*found)->dtype;
+    if (type != F32 && type != BF16 && type != PRED)
+        return fail(message, "found element type %d, expected float32, bfloat16 or bool", type);
+    return 0;
+}
+
+static bool
+is_between(int64_t value, int64_t end)
+{
+    return value >= 0 && value < end;
+}
+
+/* How many registers an operation reads. */
+static int
+registers_read(int64_t operation)
+{
+    switch (operation) {
+    case READ:
+    case NUMBER:
+        return 0;
+    case SELECT:
+        return 3;
+    case ADD:
+    case SUBTRACT:
+    case MULTIPLY:
+    case DIVIDE:
+    case MAXIMUM:
+    case MINIMUM:
+    case EQUAL:
+    case NOT_EQUAL:
+    case LESS:
+    case LESS_EQUAL:
+    case AND:
+    case OR:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+/* Whether each step reads what an earlier one has computed, and none computes what it reads. */
+static bool
+are_possible(const Step *steps, int64_t count, int64_t operands, int64_t results, int64_t numbers)
+{
+    bool is_set[MOST_REGISTERS] = {false};
+    for (int64_t index = 0; index < count; index++) {
+        const Step *step = &steps[index];
+        const int64_t operation = step->operation, sources[] = {step->a, step->b, step->c};
+        const int64_t targets = operation == WRITE ? results : MOST_REGISTERS;
+        if (!is_between(operation, OPERATIONS) || !is_between(step->to, targets) ||
+            (operation == READ && !is_between(step->a, operands)) ||
+            (operation == NUMBER && !is_between(step->a, numbers)))
+            return false;
+        const int read = registers_read(operation);
+        for (int i = 0; i < 3; i++) {
+            /* What is not read is looked at all the same, and has to be a register. */
+            if (operation != READ && operation != NUMBER && !is_between(sources[i], MOST_REGISTERS))
+                return false;
+            if (i < read && (!is_set[sources[i]] ||
+                             (operation != WRITE && sources[i] == step->to)))
+                return false;
+        }
+        if (operation != WRITE)
+            is_set[step->to] = true;
+    }
+    return true;
+}
+
+/* The elements of a block: as many periods as fit into one. */
+static int64_t
+block_of(const Expression *expression, int64_t operands)
+{
+    int64_t block = BLOCK;
+    for (int64_t index = 0; index < operands; index++) {
+        const Operand *operand = &expression->operands[index];
+        if (operand->inner == 1 && operand->period <= BLOCK)
+            block = BLOCK / operand->period * operand->period;
+    }
+    return block;
+}
+
+/* What a program says of an expression, which may come from anywhere. */
+static int
+read_expression(const Frame *frame, Expression *expression, char *message)
+{
+    const int64_t operands = frame->operands.count, results = frame->results.count;
+    if (operands > MOST_OPERANDS || !is_between(results - 1, MOST_RESULTS))
+        return fail(message, "expected at most %d operands, and 1 to %d results", MOST_OPERANDS,
+                    MOST_RESULTS);
+    int64_t read_count = 0, number_count = 0, one = 0;
+    const int64_t *reads = list_of(frame, "reads", S64, 2, &read_count);
+    const int64_t *vectors = list_of(frame, "vectors", S64, 1, &one);
+    expression->steps = list_of(frame, "steps", S64, 5, &expression->step_count);
+    expression->numbers = list_of(frame, "numbers", F64, 1, &number_count);
+    if (!expression->steps || (!reads && operands) || (!expression->numbers && number_count) ||
+        read_count != operands || one != 1 || !is_between(*vectors, AVX512 + 1) ||
+        expression->step_count > MOST_STEPS ||
+        !are_possible(expression->steps, expression->step_count, operands, results, number_count))
+        return fail(message, "its attributes are not those that the bridge writes");
+    const Buffer *found = NULL;
+    for (int64_t index = 0; index < results; index++) {
+        if (read_buffer(&frame->results, index, &found, message))
+            return -1;
+        if (index && count_of(found) != expression->size)
+            return fail(message, "its results have different sizes");
+        expression->size = count_of(found);
+        expression->outputs[index] = (Output){found->data, found->dtype};
+    }
+    for (int64_t index = 0; index < operands; index++) {
+        if (read_buffer(&frame->operands, index, &found, message))
+            return -1;
+        const int64_t inner = reads[2 * index], period = reads[2 * index + 1];
+        if (inner < 1 || period < 1 || count_of(found) != period)
+            return fail(message, "operand %lld has %lld elements, which its way to be read does "
+                        "not fit", (long long)index, (long long)count_of(found));
+        expression->operands[index] = (Operand){found->data, found->dtype, inner, period};
+    }
+    const Vectors widest = widest_vectors();
+    expression->vectors = *vectors < (int64_t)widest ? (Vectors)*vectors : widest;
+    expression->block = block_of(expression, operands);
+    return 0;
+}
+
+Error *
+compute_expression(Frame *frame)
+{
+    Error *answer;
+    if (asks_for_version(frame, NAME, &answer))
+        return answer;
+    char message[MESSAGE] = "";
+    Expression expression = {0};
+    if (check_caller(frame, message) || read_expression(frame, &expression, message))
+        return refuse(frame, INVALID_ARGUMENT, NAME, message);
+    if (!expression.size)
+        return NULL;
+    const int64_t blocks = (expression.size + expression.block - 1) / expression.block;
+    const int64_t work = expression.block * (expression.step_count + 1);
+    const Division division = {run_range, &expression, blocks, WORTH_A_THREAD / work + 1, 1};
+    if (divide(frame, &division, message))
+        return refuse(frame, INTERNAL, NAME, message);
+    return NULL;
+}
