@@ -72,15 +72,16 @@ class Norm:
 
 @dataclass(frozen=True)
 class ExpressionRead:
-    """How the elements of an array are read: element i of the result reads i // inner % period.
+    """How the elements of an array are read, one for each element of the result.
 
     Attributes:
-        inner: how many elements side by side read the same one.
-        period: elements of the array, after which it is read again from the first on.
+        first: the element that is read first, in row-major order.
+        dims: the dimensions of what is read, outermost first: how many elements, and how far one is
+            from the one before it in the array.
     """
 
-    inner: int
-    period: int
+    first: int
+    dims: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ class Expression:
     """So many steps an expression has at most."""
     MOST_READS: ClassVar[int] = 12
     """It reads so many arrays at most."""
+    MOST_DIMS: ClassVar[int] = 6
+    """Each in so many dimensions at most."""
 
     steps: tuple[ExpressionStep, ...]
     reads: tuple[ExpressionRead, ...]

@@ -1,31 +1,36 @@
 """Elementwise expressions: operations between values in memory, which a target may compute at once.
 
-A root is the result of an elementwise operation that something reads from memory: a custom call, a
-product, a function that is not inlined, or the caller. From there the operations are followed to
-what is in memory already. A compiler would make a loop of them.
+A root is the result of an operation that something reads from memory: a custom call, a product, a
+function that is not inlined, or the caller. From there the operations are followed to what is in
+memory already, through those that compute element by element and those that move elements
+(`accesses`). A compiler would make a loop of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.orders import inverse_order
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernel_attributes import Expression, ExpressionRead, ExpressionStep
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, name_of, number
+from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, number
+from pjrt_bridge.stablehlo.patterns import accesses
+from pjrt_bridge.stablehlo.patterns.accesses import Access, NoAccess
 from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
 
-_COMPUTED: Mapping[str, int] = {
-    **dict.fromkeys(("add", "and", "divide", "maximum", "minimum", "multiply", "or"), 2),
-    **dict.fromkeys(("abs", "exponential", "log", "logistic", "negate", "not"), 1),
-    **dict.fromkeys(("rsqrt", "sqrt", "tanh"), 1),
-    **{"select": 3, "subtract": 2, "xor": 2},
-}
-"""Operands of StableHLO's elementwise operations that expressions have."""
+_COMPUTED = frozenset(
+    (
+        *("abs", "add", "and", "divide", "exponential", "log", "logistic", "maximum", "minimum"),
+        *("multiply", "negate", "not", "or", "rsqrt", "select", "sqrt", "subtract", "tanh", "xor"),
+    )
+)
+"""StableHLO's elementwise operations that expressions have."""
 
 _COMPARED = {"EQ": "equal", "NE": "not_equal", "LT": "less", "LE": "less_equal"}
 _TURNED = {"GT": "less", "GE": "less_equal"}
@@ -38,7 +43,10 @@ _FROM_MEMORY = frozenset(
 
 _IN_MEMORY = frozenset(
     f"stablehlo.{name}"
-    for name in ("convolution", "custom_call", "dot_general", "fft", "reduce", "while")
+    for name in (
+        *("case", "constant", "convolution", "custom_call", "dot_general", "fft", "if", "reduce"),
+        "while",
+    )
 ) | {"func.call"}
 """Operations whose results are in memory."""
 
@@ -46,17 +54,22 @@ _NAMES = ("float32", "bfloat16", "bool")
 _PARTS = 8
 """A value of so many times fewer elements may be computed by itself, whatever it takes."""
 
+_RUN = 8
+"""So many elements side by side have to be read side by side: others are read one by one."""
+
 LEAST = 1 << 14
 """Elements from which on a root is looked at."""
 
 ROOTS = (
     *(f"stablehlo.{name}" for name in _COMPUTED),
-    "stablehlo.compare",
-    "stablehlo.convert",
-    "stablehlo.reduce_precision",
+    *(f"stablehlo.{name}" for name in ("compare", "concatenate", "convert", "reduce_precision")),
+    "stablehlo.transpose",
     "chlo.erf",
 )
 """Operations that may be roots."""
+
+_DEPTH = 4
+"""Reshapes and transpositions that are followed from a value to what reads it."""
 
 Order = tuple[int, ...]
 
@@ -67,51 +80,56 @@ def expression(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[V
     shape = shape_of(root)
     if math.prod(shape) < LEAST or str(dtype_of(root)) not in _NAMES:
         return None
-    order = _read_order(root)
+    moves = operation.name in _MOVED
+    order = min(_orders_read(root, _row_major(shape), 0, moves), default=None)
     if order is None:
         return None
     found = _Followed(root, order).found()
     if found is None:
         return None
     leaves, described = found
-    made = kernels.expression(b, described, [operation.value(leaf) for leaf in leaves])
+    operands = [
+        b.constant(leaf) if isinstance(leaf, np.ndarray) else operation.value(leaf)
+        for leaf in leaves
+    ]
+    made = kernels.expression(b, described, operands)
     return None if made is None else [b.transpose(made, inverse_order(order))]
 
 
-def _read_order(root: Any) -> Order | None:
-    """The order of dimensions in which a value is read from memory; None where it is not."""
-    row_major = tuple(range(len(shape_of(root))))
-    found = None
-    for order in _orders_read(root, row_major, 0):
-        if order == row_major:
-            return order
-        found = found or order
-    return found
+def _row_major(shape: Sequence[int]) -> Order:
+    return tuple(range(len(shape)))
 
 
-def _orders_read(value: Any, order: Order, depth: int) -> Iterator[Order]:
+def _orders_read(value: Any, order: Order, depth: int, moves: bool) -> Iterator[Order]:
+    """The orders of dimensions in which a value is read from memory, of which the least counts.
+
+    Args:
+        value: of the program.
+        order: the dimensions of the root, as the value has them.
+        depth: operations between the two.
+        moves: the root moves elements, which compilers make a part of a product.
+    """
     for use in value.uses:
         user = getattr(use.owner, "operation", use.owner)
         if user.name == "func.return" and _donates(user):
             # A result that takes the memory of an argument is best computed in it.
             continue
+        if moves and user.name == "stablehlo.dot_general":
+            continue
         if user.name in _FROM_MEMORY:
             yield order
         elif depth == _DEPTH:
             continue
-        elif user.name == "stablehlo.reshape" and order == tuple(range(len(order))):
-            # What is behind it reads dimensions in another order than this value has them.
-            is_read = any(
-                order == tuple(range(len(order)))
-                for order in _orders_read(
-                    user.results[0], tuple(range(len(shape_of(user.results[0])))), depth + 1
-                )
-            )
-            if is_read:
+        elif user.name == "stablehlo.reshape":
+            # Behind it the dimensions are other ones.
+            result = user.results[0]
+            plain = _row_major(shape_of(result))
+            read = _orders_read(result, plain, depth + 1, moves)
+            if order == _row_major(order) and plain in read:
                 yield order
         elif user.name == "stablehlo.transpose":
             turned = tuple(order[dim] for dim in integers(user, "permutation"))
-            yield from _orders_read(user.results[0], turned, depth + 1)
+            yield from _orders_read(user.results[0], turned, depth + 1, moves)
 
 
 def _donates(end: Any) -> bool:
@@ -121,8 +139,8 @@ def _donates(end: Any) -> bool:
     return "tf.aliasing_output" in said or "jax.buffer_donor" in said
 
 
-_DEPTH = 4
-"""Reshapes and transpositions that are followed from a value to what reads it."""
+class _NoExpression(Exception):
+    """A value is not made of what expressions have."""
 
 
 class _Followed:
@@ -137,155 +155,170 @@ class _Followed:
         self._root, self._order = root, order
         self._size = math.prod(shape_of(root))
         self._steps: list[ExpressionStep] = []
-        self._known: dict[tuple[Any, Order], int] = {}
+        self._known: dict[tuple[Any, Access], int] = {}
         self._leaves: list[Any] = []
         self._reads: list[ExpressionRead] = []
 
     def found(self) -> tuple[Sequence[Any], Expression] | None:
         """Values that are read, and the expression; None where there is none."""
-        try:
-            result = self._step(self._root, self._order, is_root=True)
-        except _NoExpression:
-            return None
-        if not any(read.period == self._size for read in self._reads):
-            return None
         shape = shape_of(self._root)
+        try:
+            result = self._step(self._root, Access.whole(shape, self._order))
+        except (NoAccess, _NoExpression):
+            return None
+        ways = [read.dims for read in self._reads]
+        if not ways or (len(self._steps) == 1 and ways == [((self._size, 1),)]):
+            return None
+        dtype = dtype_of(self._root)
+        steps = self._steps
+        if steps[result].operation == "round" and str(dtype) == "bfloat16":
+            # It is rounded as it is written.
+            (result,) = steps[result].operands
         return self._leaves, Expression(
-            tuple(self._steps),
+            tuple(steps),
             tuple(self._reads),
             result,
             tuple(shape[dim] for dim in self._order),
-            dtype_of(self._root),
+            dtype,
         )
 
-    def _step(self, value: Any, order: Order, *, is_root: bool = False) -> int:
-        """The step that computes a value, whose dimensions are in this order."""
-        key = (value, order)
+    def _step(self, value: Any, access: Access) -> int:
+        """The step that computes the elements of a value."""
+        key = (value, access.joined)
         if key not in self._known:
             if len(self._steps) >= Expression.MOST_STEPS:
                 raise _NoExpression
-            self._known[key] = self._computed(value, order, is_root)
+            self._known[key] = self._followed(value, access)
         return self._known[key]
 
-    def _computed(self, value: Any, order: Order, is_root: bool) -> int:
+    def _followed(self, value: Any, access: Access) -> int:
         if str(dtype_of(value)) not in _NAMES:
             raise _NoExpression
         known = _number(value)
         if known is not None:
-            return self._put(ExpressionStep("number", number=known))
+            return self._put("number", number=known)
         made = maker(value)
-        name = "" if made is None else made.name.removeprefix("stablehlo.")
-        if name == "reshape":
-            return self._reshaped(made, order)
-        if name == "transpose":
-            turned = integers(made, "permutation")
-            return self._step(made.operands[0], tuple(turned[dim] for dim in order))
-        if name == "broadcast_in_dim":
-            return self._repeated(made, order)
         if made is None or made.name in _IN_MEMORY:
-            return self._read(value, order)
-        found = self._operation(made, name, order)
-        if found is None:
-            raise _NoExpression
-        if str(dtype_of(value)) == "bfloat16" and not is_root and not self._is_rounded(made, name):
-            found = self._put(ExpressionStep("round", (found,)))
-        return found
+            return self._read(value, access)
+        follow = _MOVED.get(made.name)
+        if follow is not None:
+            return follow(self, made, access)
+        steps, leaves = len(self._steps), len(self._leaves)
+        try:
+            return self._computed(made, access)
+        except (NoAccess, _NoExpression):
+            if math.prod(shape_of(value)) * _PARTS > self._size:
+                raise
+            del self._steps[steps:], self._leaves[leaves:], self._reads[leaves:]
+            self._known = {key: step for key, step in self._known.items() if step < steps}
+            return self._read(value, access)
 
-    def _operation(self, made: Any, name: str, order: Order) -> int | None:
-        """The step of an elementwise operation; None of what is none."""
-        operands = list(made.operands)
-        if name == "compare":
-            return self._comparison(made, order)
-        if name == "convert":
-            (source,) = operands
-            if str(dtype_of(made.results[0])) == "bool" and str(dtype_of(source)) != "bool":
-                zero = self._put(ExpressionStep("number", number=0.0))
-                return self._put(ExpressionStep("not_equal", (self._step(source, order), zero)))
-            return self._step(source, order)
-        if name == "reduce_precision":
-            bits = [int(made.attributes[key]) for key in ("exponent_bits", "mantissa_bits")]
-            source = self._step(operands[0], order)
-            return self._put(ExpressionStep("round", (source,))) if bits == [8, 7] else None
-        if name == "chlo.erf":
-            return self._put(ExpressionStep("erf", (self._step(operands[0], order),)))
-        if name not in _COMPUTED:
-            return None
-        if any(shape_of(item) != shape_of(made.results[0]) for item in operands):
-            # The truth of a selection may be one for all elements.
-            return None
-        operation = "not_equal" if name == "xor" else name
-        return self._put(
-            ExpressionStep(operation, tuple(self._step(item, order) for item in operands))
-        )
-
-    def _comparison(self, made: Any, order: Order) -> int | None:
-        if "TOTALORDER" in str(made.attributes["compare_type"]):
-            return None
-        direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
-        left, right = (self._step(item, order) for item in made.operands)
-        if direction in _TURNED:
-            return self._put(ExpressionStep(_TURNED[direction], (right, left)))
-        return self._put(ExpressionStep(_COMPARED[direction], (left, right)))
-
-    @staticmethod
-    def _is_rounded(made: Any, name: str) -> bool:
-        """Whether the result of an operation is a number of its narrow type as it is computed."""
-        if name == "convert":
-            return str(dtype_of(made.operands[0])) != "float32"
-        return name in ("abs", "maximum", "minimum", "negate", "reduce_precision", "select")
-
-    def _reshaped(self, made: Any, order: Order) -> int:
-        (source,) = made.operands
-        if order != tuple(range(len(order))):
-            raise _NoExpression
-        return self._step(source, tuple(range(len(shape_of(source)))))
-
-    def _repeated(self, made: Any, order: Order) -> int:
-        """A value that is repeated along dimensions."""
-        (source,) = made.operands
-        shape = shape_of(made.results[0])
-        dims = integers(made, "broadcast_dimensions")
-        sizes = shape_of(source)
-        if any(size not in (1, shape[dim]) for size, dim in zip(sizes, dims, strict=True)):
-            raise _NoExpression
-        kept = [order.index(dim) for dim, size in zip(dims, sizes, strict=True) if size > 1]
-        lengths = [shape[dim] for dim in order]
-        if kept != sorted(kept):
-            raise _NoExpression
-        if not kept:
-            return self._leaf(source, ExpressionRead(1, 1))
-        between = range(kept[0], kept[-1] + 1)
-        if math.prod(lengths[at] for at in between) != math.prod(sizes):
-            raise _NoExpression
-        inner = math.prod(lengths[kept[-1] + 1 :])
-        if math.prod(sizes) == self._size:
-            return self._step(source, tuple(range(len(sizes))))
-        return self._leaf(source, ExpressionRead(inner, math.prod(sizes)))
-
-    def _read(self, value: Any, order: Order) -> int:
-        """A value in memory, of as many elements as the results."""
-        if order != tuple(range(len(order))):
-            raise _NoExpression
-        return self._leaf(value, ExpressionRead(1, self._size))
-
-    def _leaf(self, value: Any, read: ExpressionRead) -> int:
-        made = maker(value)
-        is_there = made is None or made.name in _IN_MEMORY
-        if not is_there and read.period * _PARTS > self._size:
+    def _read(self, value: Any, access: Access) -> int:
+        """A value that is in memory."""
+        way = access.joined
+        size, step = way.dims[-1]
+        is_scattered = step > 1 or (size < _RUN and len(way.dims) > 1)
+        if is_scattered or len(way.dims) > Expression.MOST_DIMS:
             raise _NoExpression
         if len(self._leaves) == Expression.MOST_READS:
             raise _NoExpression
         self._leaves.append(value)
-        self._reads.append(read)
-        return self._put(ExpressionStep("read", number=len(self._leaves) - 1))
+        self._reads.append(ExpressionRead(way.first, way.dims))
+        return self._put("read", number=len(self._leaves) - 1)
 
-    def _put(self, step: ExpressionStep) -> int:
-        self._steps.append(step)
+    # -- operations that compute --------------------------------------------------------------
+
+    def _computed(self, made: Any, access: Access) -> int:
+        name = made.name.removeprefix("stablehlo.")
+        operands = list(made.operands)
+        if name == "compare":
+            return self._compared(made, access)
+        if name == "convert":
+            return self._converted(made, access)
+        if name == "reduce_precision":
+            bits = [int(made.attributes[key]) for key in ("exponent_bits", "mantissa_bits")]
+            if bits != [8, 7]:
+                raise _NoExpression
+            return self._put("round", self._step(operands[0], access))
+        if name == "chlo.erf":
+            name = "erf"
+        elif name not in _COMPUTED:
+            raise _NoExpression
+        if any(shape_of(item) != shape_of(made.results[0]) for item in operands):
+            # The truth of a selection may be one for all elements.
+            raise _NoExpression
+        found = self._put(
+            "not_equal" if name == "xor" else name,
+            *(self._step(item, access) for item in operands),
+        )
+        is_narrow = str(dtype_of(made.results[0])) == "bfloat16"
+        is_exact = name in ("abs", "maximum", "minimum", "negate", "select")
+        return self._put("round", found) if is_narrow and not is_exact else found
+
+    def _compared(self, made: Any, access: Access) -> int:
+        if "TOTALORDER" in str(made.attributes["compare_type"]):
+            raise _NoExpression
+        direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
+        left, right = (self._step(item, access) for item in made.operands)
+        if direction in _TURNED:
+            return self._put(_TURNED[direction], right, left)
+        return self._put(_COMPARED[direction], left, right)
+
+    def _converted(self, made: Any, access: Access) -> int:
+        (source,) = made.operands
+        before, after = (str(dtype_of(item)) for item in (source, made.results[0]))
+        found = self._step(source, access)
+        if after == "bool" and before != "bool":
+            return self._put("not_equal", found, self._put("number", number=0.0))
+        return self._put("round", found) if (before, after) == ("float32", "bfloat16") else found
+
+    def _put(self, operation: str, *operands: int, number: float = 0.0) -> int:
+        self._steps.append(ExpressionStep(operation, operands, number))
         return len(self._steps) - 1
 
+    # -- operations that move elements --------------------------------------------------------
 
-class _NoExpression(Exception):
-    """A value is not made of what expressions have."""
+    def _reshaped(self, made: Any, access: Access) -> int:
+        return self._step(made.operands[0], access)
+
+    def _transposed(self, made: Any, access: Access) -> int:
+        (source,) = made.operands
+        permutation = integers(made, "permutation")
+        return self._step(source, accesses.transposed(access, shape_of(source), permutation))
+
+    def _repeated(self, made: Any, access: Access) -> int:
+        (source,) = made.operands
+        dims = integers(made, "broadcast_dimensions")
+        shape, result = shape_of(source), shape_of(made.results[0])
+        return self._step(source, accesses.repeated(access, shape, result, dims))
+
+    def _sliced(self, made: Any, access: Access) -> int:
+        (source,) = made.operands
+        starts, strides = (integers(made, name) for name in ("start_indices", "strides"))
+        shape, result = shape_of(source), shape_of(made.results[0])
+        return self._step(source, accesses.sliced(access, shape, result, starts, strides))
+
+    def _joined(self, made: Any, access: Access) -> int:
+        """Two halves that lie side by side: both are computed, and one is selected."""
+        dim = int(made.attributes["dimension"])
+        shape = shape_of(made.results[0])
+        if len(made.operands) != 2 or any(
+            2 * shape_of(item)[dim] != shape[dim] for item in made.operands
+        ):
+            raise _NoExpression
+        first, second = (self._step(item, access.of_part(shape, dim, 2)) for item in made.operands)
+        is_first = np.arange(shape[dim]) < shape[dim] // 2
+        ways = accesses.repeated(access, is_first.shape, shape, (dim,))
+        return self._put("select", self._read(is_first, ways), first, second)
+
+
+_MOVED: Mapping[str, Callable[[_Followed, Any, Access], int]] = {
+    "stablehlo.broadcast_in_dim": _Followed._repeated,
+    "stablehlo.concatenate": _Followed._joined,
+    "stablehlo.reshape": _Followed._reshaped,
+    "stablehlo.slice": _Followed._sliced,
+    "stablehlo.transpose": _Followed._transposed,
+}
 
 
 def _number(value: Any) -> float | None:

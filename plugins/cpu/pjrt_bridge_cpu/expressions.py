@@ -1,20 +1,21 @@
 """Elementwise expressions, by a call (`aten/native/expression.c`).
 
-XLA's CPU compiler makes a loop of each. Its threads sleep between loops, and waking one takes longer
-than most loops last (`loops`); the call's threads are awake. It goes through blocks that stay in the
-first cache, so that memory is read and written once, as in a loop.
+XLA's CPU compiler makes a loop of each. Its threads sleep between loops, and waking one takes
+longer than most loops last (`loops`); the call's threads are awake. It goes through blocks that
+stay in the first cache, so that memory is read and written once, as in a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Builder, TensorType, Value
-from pjrt_bridge.stablehlo.kernel_attributes import Expression, ExpressionStep
+from pjrt_bridge.stablehlo.kernel_attributes import Expression, ExpressionRead, ExpressionStep
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
 
@@ -25,8 +26,9 @@ PORTABLE, AVX2, AVX512 = range(3)
 """The widest vectors that a call may use."""
 
 OPERATIONS = (
-    *("read", "number", "write", "round", "add", "subtract", "multiply", "divide", "maximum"),
-    *("minimum", "equal", "not_equal", "less", "less_equal", "select", "negate", "abs"),
+    *("read", "number", "write", "round", "add", "add_number", "subtract", "subtract_from"),
+    *("multiply", "multiply_number", "multiply_add", "divide", "maximum", "minimum"),
+    *("equal", "not_equal", "less", "less_equal", "select", "negate", "abs"),
     *("exponential", "log", "logistic", "tanh", "erf", "sqrt", "rsqrt", "and", "or", "not"),
 )
 """The operations of steps, in the order of `native/expression.h`."""
@@ -76,14 +78,18 @@ def compute(
         return None
     config: dict[str, Any] = {
         "numbers": np.array([*numbers, 0.0], np.float64),
-        "reads": np.array(
-            [number for read in expression.reads for number in (read.inner, read.period)], np.int64
-        ),
+        "reads": np.array([_way(read) for read in expression.reads], np.int64).reshape(-1),
         "steps": np.array(steps, np.int64).reshape(-1),
         "vectors": np.array([vectors], np.int64),
     }
     result = TensorType(expression.shape, expression.dtype)
     return b.custom_call(TARGET, operands, [result], backend_config=config)[0]
+
+
+def _way(read: ExpressionRead) -> list[int]:
+    """How an operand is read, as the call takes it."""
+    dims = [*read.dims, *((0, 0),) * (Expression.MOST_DIMS - len(read.dims))]
+    return [read.first, len(read.dims), *(number for dim in dims for number in dim)]
 
 
 class _NoRegister(Exception):
@@ -93,33 +99,69 @@ class _NoRegister(Exception):
 def _steps(expression: Expression, numbers: list[float]) -> Iterator[tuple[int, ...]]:
     """The steps as the call takes them; numbers are added to the list.
 
-    A value has a register from its step to the last one that reads it. No step computes the register
-    that it reads.
+    A value has a register from its step to the last one that reads it. No step computes the
+    register that it reads.
     """
-    last = {at: index for index, step in enumerate(expression.steps) for at in step.operands}
+    steps = _joined(expression)
+    last = {at: index for index in sorted(steps) for at in steps[index].operands}
     last[expression.result] = len(expression.steps)
     free = list(reversed(range(REGISTERS)))
     held: dict[int, int] = {}
-    for index, step in enumerate(expression.steps):
-        if index not in last:
-            continue
+    for index in sorted(steps):
         if not free:
             raise _NoRegister
-        to = free.pop()
-        sources = _sources(step, held, numbers)
-        yield (OPERATIONS.index(step.operation), to, *sources)
+        step, to = steps[index], free.pop()
+        sources = [held[at] for at in step.operands]
+        if step.operation == "read":
+            sources = [int(step.number)]
+        elif step.operation in ("number", *_WITH_NUMBER.values()):
+            sources.append(len(numbers))
+            numbers.append(step.number)
+        first, second, third = (*sources, 0, 0, 0)[:3]
+        yield (OPERATIONS.index(step.operation), to, first, second, third)
         held[index] = to
         free += [held.pop(at) for at in set(step.operands) if last[at] == index]
     yield (OPERATIONS.index("write"), 0, held[expression.result], 0, 0)
 
 
-def _sources(
-    step: ExpressionStep, held: dict[int, int], numbers: list[float]
-) -> tuple[int, int, int]:
-    if step.operation == "read":
-        return int(step.number), 0, 0
-    if step.operation == "number":
-        numbers.append(step.number)
-        return len(numbers) - 1, 0, 0
-    first, second, third = (*(held[at] for at in step.operands), 0, 0, 0)[:3]
-    return first, second, third
+_WITH_NUMBER = {"add": "add_number", "multiply": "multiply_number", "subtract": "subtract_from"}
+"""Operations of which one side may be a number, and what they are then."""
+
+
+def _joined(expression: Expression) -> dict[int, ExpressionStep]:
+    """The steps that lead to the result, by index, with numbers and sums made a part of others."""
+    steps = dict(enumerate(expression.steps))
+    for index, step in steps.items():
+        steps[index] = _with_number(step, steps)
+    uses = Counter(at for step in steps.values() for at in step.operands)
+    for index, step in steps.items():
+        if step.operation == "add":
+            for product, other in (step.operands, step.operands[::-1]):
+                found = steps[product]
+                if found.operation == "multiply" and uses[product] == 1:
+                    steps[index] = ExpressionStep("multiply_add", (*found.operands, other))
+                    break
+    needed: set[int] = set()
+    pending = [expression.result]
+    while pending:
+        index = pending.pop()
+        if index not in needed:
+            needed.add(index)
+            pending += steps[index].operands
+    return {index: steps[index] for index in needed}
+
+
+def _with_number(step: ExpressionStep, steps: Mapping[int, ExpressionStep]) -> ExpressionStep:
+    """A step that takes a number itself, where one side is one."""
+    if step.operation not in _WITH_NUMBER:
+        return step
+    left, right = step.operands
+    name = _WITH_NUMBER[step.operation]
+    if steps[left].operation == "number":
+        return ExpressionStep(name, (right,), steps[left].number)
+    if steps[right].operation != "number":
+        return step
+    if step.operation == "subtract":
+        # To subtract a number is to add its opposite.
+        return ExpressionStep("add_number", (left,), -steps[right].number)
+    return ExpressionStep(name, (left,), steps[right].number)

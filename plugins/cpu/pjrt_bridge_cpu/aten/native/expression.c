@@ -11,6 +11,8 @@ static const char NAME[] = "An elementwise expression";
 
 /* Steps times elements that are worth waking a thread: from 5 to 10 us. */
 enum { WORTH_A_THREAD = 1 << 17 };
+/* Numbers of the attribute `reads` for an operand. */
+enum { WAY = 2 + 2 * MOST_DIMS };
 
 /* -- the blocks ------------------------------------------------------------------------------ */
 
@@ -104,6 +106,7 @@ registers_read(int64_t operation)
     case NUMBER:
         return 0;
     case SELECT:
+    case MULTIPLY_ADD:
         return 3;
     case ADD:
     case SUBTRACT:
@@ -134,12 +137,15 @@ are_possible(const Step *steps, int64_t count, int64_t operands, int64_t results
         const int64_t targets = operation == WRITE ? results : MOST_REGISTERS;
         if (!is_between(operation, OPERATIONS) || !is_between(step->to, targets) ||
             (operation == READ && !is_between(step->a, operands)) ||
-            (operation == NUMBER && !is_between(step->a, numbers)))
+            (operation == NUMBER && !is_between(step->a, numbers)) ||
+            (has_number(operation) && !is_between(step->b, numbers)))
             return false;
         const int read = registers_read(operation);
         for (int i = 0; i < 3; i++) {
             /* What is not read is looked at all the same, and has to be a register. */
-            if (operation != READ && operation != NUMBER && !is_between(sources[i], MOST_REGISTERS))
+            const bool is_looked_at = i ? !has_number(operation) : true;
+            if (operation != READ && operation != NUMBER && is_looked_at &&
+                !is_between(sources[i], MOST_REGISTERS))
                 return false;
             if (i < read && (!is_set[sources[i]] ||
                              (operation != WRITE && sources[i] == step->to)))
@@ -158,10 +164,35 @@ block_of(const Expression *expression, int64_t operands)
     int64_t block = BLOCK;
     for (int64_t index = 0; index < operands; index++) {
         const Operand *operand = &expression->operands[index];
-        if (operand->inner == 1 && operand->period <= BLOCK)
-            block = BLOCK / operand->period * operand->period;
+        if (is_repeated(operand) && operand->sizes[1] <= BLOCK)
+            block = BLOCK / operand->sizes[1] * operand->sizes[1];
     }
     return block;
+}
+
+/* How an operand is read; whether all that is read is in it. */
+static bool
+read_way(const int64_t *way, int64_t size, const Buffer *found, Operand *operand)
+{
+    const int64_t first = way[0], dims = way[1], elements = count_of(found);
+    int64_t product = 1, last = first;
+    if (dims < 1 || dims > MOST_DIMS || !is_between(first, elements))
+        return false;
+    *operand = (Operand){.type = found->dtype, .dims = (int)dims};
+    for (int64_t dim = 0; dim < dims; dim++) {
+        const int64_t length = way[2 + 2 * dim], stride = way[3 + 2 * dim];
+        if (length < 1 || length > size || !is_between(stride, elements) ||
+            __builtin_mul_overflow(product, length, &product) || product > size)
+            return false;
+        int64_t reach;
+        if (__builtin_mul_overflow(length - 1, stride, &reach) ||
+            __builtin_add_overflow(last, reach, &last))
+            return false;
+        operand->sizes[dim] = length;
+        operand->strides[dim] = stride;
+    }
+    operand->data = found->data + first * size_of_type(found->dtype);
+    return product == size && last < elements;
 }
 
 /* What a program says of an expression, which may come from anywhere. */
@@ -173,7 +204,7 @@ read_expression(const Frame *frame, Expression *expression, char *message)
         return fail(message, "expected at most %d operands, and 1 to %d results", MOST_OPERANDS,
                     MOST_RESULTS);
     int64_t read_count = 0, number_count = 0, one = 0;
-    const int64_t *reads = list_of(frame, "reads", S64, 2, &read_count);
+    const int64_t *reads = list_of(frame, "reads", S64, WAY, &read_count);
     const int64_t *vectors = list_of(frame, "vectors", S64, 1, &one);
     expression->steps = list_of(frame, "steps", S64, 5, &expression->step_count);
     expression->numbers = list_of(frame, "numbers", F64, 1, &number_count);
@@ -191,14 +222,12 @@ read_expression(const Frame *frame, Expression *expression, char *message)
         expression->size = count_of(found);
         expression->outputs[index] = (Output){found->data, found->dtype};
     }
-    for (int64_t index = 0; index < operands; index++) {
+    for (int64_t index = 0; index < operands && expression->size; index++) {
         if (read_buffer(&frame->operands, index, &found, message))
             return -1;
-        const int64_t inner = reads[2 * index], period = reads[2 * index + 1];
-        if (inner < 1 || period < 1 || count_of(found) != period)
-            return fail(message, "operand %lld has %lld elements, which its way to be read does "
-                        "not fit", (long long)index, (long long)count_of(found));
-        expression->operands[index] = (Operand){found->data, found->dtype, inner, period};
+        if (!read_way(reads + WAY * index, expression->size, found, &expression->operands[index]))
+            return fail(message, "operand %lld has %lld elements, which it is not read by",
+                        (long long)index, (long long)count_of(found));
     }
     const Vectors widest = widest_vectors();
     expression->vectors = *vectors < (int64_t)widest ? (Vectors)*vectors : widest;

@@ -19,8 +19,12 @@ typedef enum {
     WRITE,   /* Result `to` is register a. */
     ROUND,   /* Rounded to bfloat16. */
     ADD,
+    ADD_NUMBER,      /* a and number b. */
     SUBTRACT,
+    SUBTRACT_FROM,   /* a from number b. */
     MULTIPLY,
+    MULTIPLY_NUMBER, /* a and number b. */
+    MULTIPLY_ADD,    /* a times b, and c. */
     DIVIDE,
     MAXIMUM,
     MINIMUM,
@@ -44,15 +48,22 @@ typedef enum {
     OPERATIONS
 } Operation;
 
-/* The most of each that a call has. */
-enum { MOST_OPERANDS = 16, MOST_RESULTS = 4, MOST_REGISTERS = 12, MOST_STEPS = 128 };
+/* The most of each that a call has; MOST_DIMS: of the ways in which an operand is read. */
+enum {
+    MOST_OPERANDS = 16,
+    MOST_RESULTS = 4,
+    MOST_REGISTERS = 12,
+    MOST_STEPS = 128,
+    MOST_DIMS = 6,
+};
 
 /* Operands and results: float32, bfloat16 or bool, row-major. All results have one number of
  * elements. The attribute `steps` has five int64 a step: operation, to, a, b, c, where `to` is the
- * register that it computes, which is none of those that it reads. `reads` has two int64 an
- * operand, inner and period: element i of the results reads element i / inner % period of it.
- * `numbers` has one float64 a number. `vectors` has one int64: the widest vectors that may be used,
- * as for norms. */
+ * register that it computes, which is none of those that it reads. `reads` has 2 + 2 * MOST_DIMS
+ * int64 an operand: the element that is read first, the number of dimensions, and their sizes and
+ * strides, outermost first and 0 where there is none. The product of the sizes is the number of
+ * elements of a result. `numbers` has one float64 a number. `vectors` has one int64: the widest
+ * vectors that may be used, as for norms. */
 Error *compute_expression(Frame *frame);
 
 #endif

@@ -16,9 +16,9 @@ typedef struct {
 } Step;
 
 typedef struct {
-    const char *data;
-    int type;
-    int64_t inner, period;
+    const char *data; /* From the element that is read first on. */
+    int type, dims;
+    int64_t sizes[MOST_DIMS], strides[MOST_DIMS];
 } Operand;
 
 typedef struct {
@@ -35,8 +35,8 @@ typedef struct {
     Vectors vectors;
 } Expression;
 
-/* Of one thread: registers, what operands with a period shorter than the results repeat, and the
- * element of the period that this begins with. */
+/* Of one thread: registers, what operands that are read again and again repeat, and the element
+ * that this begins with. */
 typedef struct {
     _Alignas(64) float registers[MOST_REGISTERS][BLOCK];
     _Alignas(64) float repeated[MOST_OPERANDS][BLOCK];
@@ -68,47 +68,95 @@ bytes_of(int type)
     return type == F32 ? 4 : type == BF16 ? 2 : 1;
 }
 
+/* Whether an operand is read from its first to its last element, again and again. */
+INLINE bool
+is_repeated(const Operand *operand)
+{
+    return operand->dims == 2 && !operand->strides[0] && operand->strides[1] == 1;
+}
+
+/* A block of an operand that is read again and again. A block is a multiple of most operands' sizes;
+ * then all blocks are the same. */
+INLINE const float *
+read_repeated(const Operand *operand, float *repeated, int64_t *phase, int64_t begin)
+{
+    const int64_t period = operand->sizes[1];
+    int64_t done = 0, at = begin % period;
+    if (*phase == at)
+        return repeated;
+    *phase = at;
+    while (done < BLOCK) {
+        const int64_t part = period - at < BLOCK - done ? period - at : BLOCK - done;
+        widen(repeated + done, operand->data + at * bytes_of(operand->type), operand->type, part);
+        done += part;
+        at = 0;
+    }
+    return repeated;
+}
+
+/* A run of elements, which have a distance of `stride`. */
+INLINE void
+read_run(float *to, const char *from, int type, int64_t stride, int64_t count)
+{
+    if (stride == 1) {
+        widen(to, from, type, count);
+        return;
+    }
+    if (!stride) {
+        float value;
+        widen(&value, from, type, 1);
+        EACH to[i] = value;
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        widen(to + i, from + i * stride * bytes_of(type), type, 1);
+}
+
+/* A block of an operand, run by run along its last dimension. */
+INLINE void
+read_runs(const Operand *operand, float *to, int64_t begin, int64_t count)
+{
+    const int last = operand->dims - 1;
+    int64_t at[MOST_DIMS], offset = 0, done = 0;
+    for (int dim = last; dim >= 0; dim--) {
+        at[dim] = begin % operand->sizes[dim];
+        begin /= operand->sizes[dim];
+        offset += at[dim] * operand->strides[dim];
+    }
+    for (;;) {
+        const int64_t left = operand->sizes[last] - at[last];
+        const int64_t part = left < count - done ? left : count - done;
+        read_run(to + done, operand->data + offset * bytes_of(operand->type), operand->type,
+                 operand->strides[last], part);
+        done += part;
+        if (done == count)
+            return;
+        offset -= at[last] * operand->strides[last];
+        at[last] = 0;
+        for (int dim = last - 1; dim >= 0; dim--) {
+            offset += operand->strides[dim];
+            if (++at[dim] < operand->sizes[dim])
+                break;
+            offset -= at[dim] * operand->strides[dim];
+            at[dim] = 0;
+        }
+    }
+}
+
 /* Where the numbers of an operand for elements from `begin` on are. */
 INLINE const float *
 read_operand(const Operand *operand, int64_t index, float *to, Workspace *work, int64_t begin,
              int64_t count)
 {
-    const int64_t width = bytes_of(operand->type), period = operand->period;
-    const int64_t phase = begin / operand->inner % period;
-    if (operand->inner == 1 && phase + count <= period) {
-        const char *from = operand->data + phase * width;
-        if (operand->type == F32)
-            return (const float *)from;
-        widen(to, from, operand->type, count);
-        return to;
+    if (is_repeated(operand)) {
+        const int64_t phase = begin % operand->sizes[1];
+        if (operand->type == F32 && phase + count <= operand->sizes[1])
+            return (const float *)operand->data + phase;
+        return read_repeated(operand, work->repeated[index], &work->phase[index], begin);
     }
-    if (operand->inner == 1) {
-        float *repeated = work->repeated[index];
-        /* A block is a multiple of most periods; then all blocks repeat the same. The last one
-         * is shorter. */
-        if (work->phase[index] == phase)
-            return repeated;
-        int64_t done = 0, at = phase;
-        while (done < BLOCK) {
-            int64_t part = period - at < BLOCK - done ? period - at : BLOCK - done;
-            widen(repeated + done, operand->data + at * width, operand->type, part);
-            done += part;
-            at = 0;
-        }
-        work->phase[index] = phase;
-        return repeated;
-    }
-    int64_t done = 0, at = phase, left = operand->inner - begin % operand->inner;
-    while (done < count) {
-        const int64_t part = left < count - done ? left : count - done;
-        float value;
-        widen(&value, operand->data + at * width, operand->type, 1);
-        for (int64_t i = 0; i < part; i++)
-            to[done + i] = value;
-        done += part;
-        at = at + 1 < period ? at + 1 : 0;
-        left = operand->inner;
-    }
+    if (operand->dims == 1 && operand->strides[0] == 1 && operand->type == F32)
+        return (const float *)operand->data + begin;
+    read_runs(operand, to, begin, count);
     return to;
 }
 
@@ -128,6 +176,13 @@ write_output(const Output *output, const float *from, int64_t begin, int64_t cou
     }
 }
 
+/* Whether b is a number, and no register. */
+INLINE bool
+has_number(int64_t operation)
+{
+    return operation == ADD_NUMBER || operation == SUBTRACT_FROM || operation == MULTIPLY_NUMBER;
+}
+
 #define COMPUTE(name, value)                                                                       \
     case name:                                                                                     \
         EACH to[i] = (value);                                                                      \
@@ -135,13 +190,17 @@ write_output(const Output *output, const float *from, int64_t begin, int64_t cou
 
 INLINE void
 run_step(const Step *step, float *to, const float *a, const float *b, const float *c,
-         int64_t count)
+         float number, int64_t count)
 {
     switch (step->operation) {
         COMPUTE(ROUND, from_bfloat16(to_bfloat16(a[i])));
         COMPUTE(ADD, a[i] + b[i]);
+        COMPUTE(ADD_NUMBER, a[i] + number);
         COMPUTE(SUBTRACT, a[i] - b[i]);
+        COMPUTE(SUBTRACT_FROM, number - a[i]);
         COMPUTE(MULTIPLY, a[i] * b[i]);
+        COMPUTE(MULTIPLY_NUMBER, a[i] * number);
+        COMPUTE(MULTIPLY_ADD, a[i] * b[i] + c[i]);
         COMPUTE(DIVIDE, a[i] / b[i]);
         COMPUTE(MAXIMUM, larger(a[i], b[i]));
         COMPUTE(MINIMUM, smaller(a[i], b[i]));
@@ -196,7 +255,10 @@ run_block(const Expression *expression, Workspace *work, int64_t begin, int64_t 
         } else if (step->operation == WRITE) {
             write_output(&expression->outputs[step->to], at[step->a], begin, count);
         } else {
-            run_step(step, to, at[step->a], at[step->b], at[step->c], count);
+            const bool is_number = has_number(step->operation);
+            run_step(step, to, at[step->a], is_number ? NULL : at[step->b],
+                     is_number ? NULL : at[step->c],
+                     is_number ? (float)expression->numbers[step->b] : 0, count);
             at[step->to] = to;
         }
     }
