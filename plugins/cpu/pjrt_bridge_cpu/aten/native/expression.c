@@ -181,7 +181,7 @@ read_way(const int64_t *way, int64_t size, const Buffer *found, Operand *operand
     *operand = (Operand){.type = found->dtype, .dims = (int)dims};
     for (int64_t dim = 0; dim < dims; dim++) {
         const int64_t length = way[2 + 2 * dim], stride = way[3 + 2 * dim];
-        if (length < 1 || length > size || !is_between(stride, elements) ||
+        if (length < 1 || length > size || stride < 0 ||
             __builtin_mul_overflow(product, length, &product) || product > size)
             return false;
         int64_t reach;
