@@ -1,6 +1,7 @@
 """What the CPU package's own kernels gain over XLA's: the figures of its README.
 
-`python -m benchmarks.kernels_cpu [reductions] [depthwise] [stored] [combined]` prints them. No
+`python -m benchmarks.kernels_cpu [reductions] [depthwise] [stored] [combined] [expressions]` prints
+them. No
 kernel of PyTorch is called in the programs. Contenders take turns and least times are compared; of
 whole networks and scatters least processor times, which other work does not lengthen.
 """
@@ -49,6 +50,12 @@ class Scattered(kernels.XlaKernels):
     """Updates are combined by XLA."""
 
     combine_along = Kernels.combine_along
+
+
+class Looped(kernels.XlaKernels):
+    """Elementwise expressions are XLA's loops."""
+
+    expression = Kernels.expression
 
 
 def reductions() -> Iterator[str]:
@@ -151,6 +158,43 @@ def combined() -> Iterator[str]:
         yield f"{name}: " + _milliseconds(processor_times(contenders), 1)
 
 
+def expressions() -> Iterator[str]:
+    """Elementwise expressions as one call, in units of XLA's loop."""
+    yield "| | a call / XLA's loop |"
+    yield "|---|---|"
+    for name, function, arguments in _elementwise():
+        ways = {"call": kernels.XlaKernels(), "loop": Looped()}
+        least = measure(name, compiled(function, arguments, ways), rounds=ROUNDS * 5).bests
+        yield f"| {name} | {least['call'] / least['loop']:.2f} |"
+
+
+def _elementwise() -> Iterator[tuple[str, Function, Sequence[torch.Tensor]]]:
+    def bias(x: torch.Tensor, side: torch.Tensor) -> torch.Tensor:
+        return x + side
+
+    def gelu(x: torch.Tensor, side: torch.Tensor) -> torch.Tensor:
+        return functional.gelu(x + side)
+
+    def gated(x: torch.Tensor, side: torch.Tensor) -> torch.Tensor:
+        return functional.silu(x) * (x + side)
+
+    def heads(x: torch.Tensor, side: torch.Tensor) -> torch.Tensor:
+        return (x + side).view(8, -1, 4, side.shape[0] // 4).transpose(1, 2).contiguous()
+
+    def rotated(x: torch.Tensor, side: torch.Tensor) -> torch.Tensor:
+        left, right = x.chunk(2, -1)
+        return x * side + torch.cat([-right, left], -1) * side
+
+    for function in (bias, gelu, gated, heads, rotated):
+        for kind, rows, columns in (
+            ("float32", 512, 256),
+            ("bfloat16", 512, 256),
+            ("float32", 2048, 1024),
+        ):
+            arguments = _drawn(kind, rows, columns), _drawn(kind, columns)
+            yield f"{function.__name__}, {rows} x {columns}, {kind}", function, arguments
+
+
 def processor_times(contenders: Contenders) -> dict[str, float]:
     """The least processor time of a call of each, over all threads, in seconds."""
     samples: dict[str, list[float]] = {name: [] for name in contenders}
@@ -202,6 +246,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "depthwise": depthwise,
     "stored": stored,
     "combined": combined,
+    "expressions": expressions,
 }
 
 if __name__ == "__main__":

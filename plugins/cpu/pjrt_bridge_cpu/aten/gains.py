@@ -27,7 +27,7 @@ from pjrt_bridge_cpu.aten.processor import maker
 
 FILE = Path(__file__).with_name("gains.json")
 
-FORMAT = "4"
+FORMAT = "5"
 """Changes with the kinds that are measured, and with how they are."""
 
 Ratios = Mapping[str, Mapping[int, float]]

@@ -85,6 +85,14 @@ def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
     for rows, inner in ((32, 32), (128, 64), (256, 64)):
         sides = _drawn((8, rows, inner), dtype), _drawn((8, rows, inner), dtype)
         yield "product of batches", TriedUse("aten.bmm.default", sides, transposed_right(0, 2, 1))
+        if dtype == torch.float32:
+            sides = _drawn((8, rows, inner), dtype), _drawn((8, inner, rows), dtype)
+            yield "product of batches in order", TriedUse("aten.bmm.default", sides)
+            sides = _drawn((8, inner, rows), dtype), _drawn((8, inner, rows), dtype)
+            product = TriedUse(
+                "aten.bmm.default", sides, partial(_transposed_left, order=(0, 2, 1))
+            )
+            yield "product of batches of a transposed left side", product
 
 
 def _complex_products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
@@ -97,8 +105,10 @@ def _complex_products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
         yield "product of batches", use
 
 
-def _transposed_left(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
-    return transpose(v[0], (1, 0)), v[1]
+def _transposed_left(
+    transpose: Transpose, v: Sequence[Any], order: Sequence[int] = (1, 0)
+) -> Sequence[Any]:
+    return transpose(v[0], order), v[1]
 
 
 def _with_bias(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:

@@ -51,6 +51,8 @@ NARROWEST = 16
 
 _BY_BLAS, _BY_ONEDNN, _OF_BATCHES = "product", "product by oneDNN", "product of batches"
 _IN_ORDER, _OF_TRANSPOSED = "product of sides in order", "product of a transposed left side"
+_OF_BATCHES_IN_ORDER = "product of batches in order"
+_OF_TRANSPOSED_BATCHES = "product of batches of a transposed left side"
 
 _CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -107,6 +109,9 @@ def _pays(x: Value, y: Value) -> bool:
         return work >= COMPLEX_LEAST and min(*x.shape[-2:], y.shape[-1]) > 1
     if x.dtype == BFLOAT16:
         return work >= LEAST and min(*x.shape[-2:], y.shape[-1]) >= NARROWEST
+    if x.dtype == FLOAT32 and x.rank > 2:
+        # XLA multiplies the matrices one after the other, each by all threads.
+        return work >= LEAST and min(*x.shape[-2:], y.shape[-1]) > 1
     # With one row it is a product with a vector, which the compiler vectorizes.
     return x.dtype == FLOAT32 and _is_transposed(y) and work >= LEAST and 1 < x.shape[-2] < ROWS
 
@@ -155,7 +160,7 @@ def _product(b: Builder, x: Value, y: Value) -> KernelCall:
     x, y = (_in_one_batch(b, side) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
     cut = Cut(grain(x.size * y.shape[2], batch), {"self": 0, "mat2": 0}, (0,))
-    load = _load(x, y, _OF_BATCHES)
+    load = _load(x, y, _kind_of_batches(x, y))
     return KernelCall(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut, load=load)
 
 
@@ -164,6 +169,12 @@ def _kind(x: Value, y: Value) -> str:
     if x.dtype != FLOAT32 or (_is_transposed(y) and x.shape[0] < ROWS):
         return _BY_BLAS
     return _OF_TRANSPOSED if _is_transposed(x) else _IN_ORDER
+
+
+def _kind_of_batches(x: Value, y: Value) -> str:
+    if x.dtype != FLOAT32 or _is_transposed(y):
+        return _OF_BATCHES
+    return _OF_TRANSPOSED_BATCHES if _is_transposed(x) else _OF_BATCHES_IN_ORDER
 
 
 def _load(x: Value, y: Value, kind: str) -> Load:
