@@ -191,12 +191,6 @@ def test_large_ones_are_divided_among_threads(client: Client) -> None:
     np.testing.assert_allclose(called(client, expression, [x]), np.tanh(x), rtol=1e-6)
 
 
-def test_each_thread_computes_the_same_of_the_least_numbers(client: Client) -> None:
-    x = np.full(2_000_000, -100, np.float32)
-    found = {found for _ in range(5) for found in called(client, one("exponential", x), [x])}
-    assert len(found) == 1
-
-
 def test_nothing_is_computed_of_nothing(client: Client) -> None:
     x = np.zeros((0, 3), np.float32)
     expression = Expression(

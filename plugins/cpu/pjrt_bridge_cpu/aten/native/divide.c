@@ -10,20 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a thread rounds, and whether it takes numbers below the least normal one for zero, as XLA's
- * threads do: a part must not depend on the thread that computes it. */
-#ifdef __SSE2__
-#define MODE_OF_FLOATS __builtin_ia32_stmxcsr()
-#define SET_MODE_OF_FLOATS(mode) __builtin_ia32_ldmxcsr(mode)
-#else
-#define MODE_OF_FLOATS 0
-#define SET_MODE_OF_FLOATS(mode) ((void)(mode))
-#endif
-
 typedef struct {
     const Division *division; /* Good until all parts are done. */
     int64_t parts;
-    unsigned mode; /* Of the caller's floats. */
     atomic_llong next, done, holders;
     atomic_int failed;
     pthread_mutex_t lock;
@@ -72,10 +61,7 @@ let_go(Work *work)
 static void
 task(void *data)
 {
-    const unsigned mode = MODE_OF_FLOATS;
-    SET_MODE_OF_FLOATS(((const Work *)data)->mode);
     take_parts(data);
-    SET_MODE_OF_FLOATS(mode);
     let_go(data);
 }
 
@@ -118,8 +104,7 @@ divide(const Frame *frame, const Division *division, char *message)
     Work *work = malloc(sizeof *work);
     if (!work)
         return fail(message, "no memory is left");
-    *work = (Work){
-        .division = division, .parts = parts > 1 ? parts : 1, .mode = MODE_OF_FLOATS};
+    *work = (Work){.division = division, .parts = parts > 1 ? parts : 1};
     atomic_init(&work->holders, 1);
     pthread_mutex_init(&work->lock, NULL);
     pthread_cond_init(&work->changed, NULL);
