@@ -41,6 +41,9 @@ def substitute_sizes(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.Grap
                 if isinstance(value, torch.Tensor):
                     value = mode.from_tensor(value, static_shapes=True)
                     copies[node].meta["val"] = value
+                elif compat.is_ragged(value):
+                    # The variant also serves nested tensors of other ragged dimensions.
+                    copies[node].meta["val"] = value
                 else:
                     # The placeholder stays; its users get the number.
                     copies[node].meta["val"] = copies[node] = value

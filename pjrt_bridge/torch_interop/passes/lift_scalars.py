@@ -258,6 +258,9 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
     if overload is None or len(node.args) != 2 or number not in node.args:
         return None
     other = next(item for item in node.args if item is not number)
+    if isinstance(other, fx.Node) and not isinstance(compat.promise(other), torch.Tensor):
+        # An operator called on two numbers: nothing says what element type it computes in.
+        return None
     if name in _COMPARISONS:
         kind = 0.0 if isinstance(compat.promise(number), torch.SymFloat) else 0
         assert isinstance(other, fx.Node)

@@ -73,6 +73,24 @@ def test_one_program_serves_all_values(function: Callable[..., Any]) -> None:
     assert len(compiled_graphs()) == 2
 
 
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x + torch.ops.aten.div(n * 2, n - 1),
+        lambda x, n: x * torch.ops.aten.div(n * 2, n - 1, rounding_mode="floor"),
+        lambda x, n: x * torch.add(n, n - 1),
+        lambda x, n: x.bool() & torch.ops.aten.eq(n, n * 2 - 4),
+    ],
+)
+def test_operators_on_two_numbers(function: Callable[..., Any]) -> None:
+    for dynamic in (None, True):
+        torch._dynamo.reset()
+        on_device = torch.compile(function, backend="pjrt", dynamic=dynamic)
+        for value in (5, 4, 3.5, 2.5, -2):
+            assert_same(on_device(X, value), function(X, value))
+
+
 def test_numbers_out_of_range_wrap_in_operators_and_fill_no_tensor() -> None:
     def function(x: torch.Tensor, n: int) -> Any:
         return x + n, x * n, x < n, n - x

@@ -63,3 +63,35 @@ def test_gradients() -> None:
         assert_same(*(torch.autograd.grad(one, x)[0] for one in loss))
     assert len(compiled_graphs()) <= 8
     assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 2).shape,
+        lambda x: (x * 2).size(1),
+        lambda x: (x.sin(), x.cos().shape),
+        lambda x: (x.values() * 2, (x + 1).shape[1], x * 2),
+    ],
+)
+def test_sizes_of_ragged_dimensions_as_results(
+    function: Callable[[Tensor], Any], grad: bool, dynamic: bool | None
+) -> None:
+    run = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for rows in (7, 9, 7, 9, 12):
+        x, ends = texts(rows)
+        given = nested(x.requires_grad_(grad), ends).detach().requires_grad_(grad)
+        leaves, expected = (
+            torch.utils._pytree.tree_leaves(each(given)) for each in (run, function)
+        )
+        for found, wanted in zip(leaves, expected, strict=True):
+            if isinstance(wanted, Tensor):
+                assert found.shape == wanted.shape
+                assert found.requires_grad == wanted.requires_grad
+                if wanted.is_nested:
+                    found, wanted = found.values(), wanted.values()
+                assert_same(found, wanted)
+            else:
+                assert found == wanted
