@@ -29,6 +29,7 @@ from pjrt_bridge.torch_interop.device.operators import (
     convolution,
     copies,
     random,
+    sequences,
     synchronized_norm,
 )
 from pjrt_bridge.torch_interop.device.operators.operators import call
@@ -154,6 +155,7 @@ def _kernels() -> dict[str, Any]:
         "aten.convolution_backward_overrideable.default": convolution.backward,
     }
     made |= synchronized_norm.KERNELS
+    made |= sequences.kernels()
     for overload in ("default", "periodic", "beta"):
         op = operator(f"aten.kaiser_window.{overload}")
         if op is not None:

@@ -80,6 +80,8 @@ def _layers(
     directions, count = (2 if bidirectional else 1), (4 if has_biases else 2)
     if batch_first:
         x = x.transpose(0, 1)
+    if x.shape[0] == 0:
+        raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
     last_hidden, last_cells = [], []
     for layer in range(num_layers):
         outputs = []

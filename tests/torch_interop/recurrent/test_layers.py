@@ -215,6 +215,19 @@ def test_eager_calls_on_the_device(kind: str) -> None:
             torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["plain", "batch first", "both directions"])
+def test_sequences_of_no_steps_are_refused_as_by_pytorch(kind: str, form: str) -> None:
+    layer = KINDS[kind](3, 4, **FORMS[form])
+    compiled = torch.compile(layer, backend="pjrt")
+    x = torch.ones(2, 0, 3) if form == "batch first" else torch.ones(0, 2, 3)
+    with pytest.raises(RuntimeError, match="sequence length to be larger than 0"):
+        compiled(x)
+    layer.to("pjrt")
+    with pytest.raises(RuntimeError, match="sequence length to be larger than 0"):
+        layer(x.to("pjrt"))
+
+
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 def test_projected_states_run_in_pytorch() -> None:
     model, x = Tagger(proj_size=2), torch.randn(3, 6, 3)

@@ -26,6 +26,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.accelerators import (
     accelerator_decompositions,
     portable_kernels,
 )
+from pjrt_bridge.torch_interop.compat.decomposed.activations import activation_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.changing_numbers import (
     number_decompositions,
     numbers_in_expressions,
@@ -91,6 +92,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **fused_cell_decompositions(),
         **loss_scaling_decompositions(),
         **loss_decompositions(),
+        **activation_decompositions(),
         **interpolation_decompositions(),
         **jagged_decompositions(),
         **flex_decompositions(),

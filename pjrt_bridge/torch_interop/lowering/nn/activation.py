@@ -11,7 +11,7 @@ import math
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
 from pjrt_bridge.torch_interop.lowering.math.elementwise import clamp
-from pjrt_bridge.torch_interop.lowering.registry import lowering
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
@@ -160,13 +160,15 @@ def rrelu_backward(
     grad: Value,
     x: Value,
     noise: Value,
-    lower: Scalar,
-    upper: Scalar,
+    lower: float,
+    upper: float,
     training: bool,
     self_is_result: bool,
 ) -> Value:
     """The gradient times the slopes that were drawn, or times their mean where `x <= 0`."""
     b = c.b
+    if self_is_result and not training and lower + upper < 0:
+        raise NotLowerable("a result of a negative slope does not tell its argument's sign")
     incoming, value = c.arithmetic(grad, x)
     if training:
         (slopes,) = c.arithmetic(noise)

@@ -373,11 +373,12 @@ def log_normal(c: Context, key: Value, x: Value, mean: Number = 1, std: Number =
 
 @lowering(f"{_PREFIX}.exponential.default", values=("lambd",))
 def exponential(c: Context, key: Value, x: Value, lambd: Number = 1) -> Value:
-    """Exponential numbers of a rate, all above 0."""
-    b, out = c.b, c.output
-    drawn = standard_exponential(c, key, out.shape, compute_type(out.dtype))
-    scaled = b.multiply(drawn, c.operand(over(b, 1, lambd), drawn.dtype, drawn.shape))
-    return c.result(b.maximum(scaled, b.full(out.shape, _LEAST[out.dtype.name], scaled.dtype)))
+    """Exponential numbers of a rate, all above 0; those of an infinite rate are 0."""
+    b, shape, wide = c.b, c.output.shape, compute_type(c.output.dtype)
+    mean = c.operand(over(b, 1, lambd), wide, shape)
+    drawn = b.multiply(standard_exponential(c, key, shape, wide), mean)
+    positive = b.maximum(drawn, b.full(shape, _LEAST[c.output.dtype.name], wide))
+    return c.result(b.select(b.compare(mean, b.full(shape, 0, wide), "EQ"), mean, positive))
 
 
 @lowering(f"{_PREFIX}.geometric.default", values=("p",))

@@ -39,7 +39,11 @@ def register() -> None:
         if device is None or torch.device(device).type != NAME:
             return make(cls, *args, **({} if device is None else {"device": device}), **kwargs)
         # Torch's own way ends the process, because the device has no allocator in C++.
-        return empty((args[0],), torch.uint8, _index(device)).untyped_storage()
+        size = args[0] if args else kwargs.get("size", 0)
+        if not hasattr(size, "__index__"):
+            # The bytes themselves.
+            return moved(make(cls, *args, **kwargs), device)
+        return empty((size,), torch.uint8, _index(device)).untyped_storage()
 
     torch.UntypedStorage.__new__ = new  # type: ignore[method-assign]
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):

@@ -279,7 +279,7 @@ def empty(
     """A tensor that nothing was written into yet.
 
     Raises:
-        RuntimeError: a negative size.
+        RuntimeError: a negative size, or strides that no storage has, in PyTorch's words.
         MemoryError: more elements than a storage can have.
     """
     sizes = tuple(map(int, shape))
@@ -298,6 +298,7 @@ def empty(
             f"'{NAME}:{index}', where a storage has at most {_LARGEST}"
         )
     if steps != row_major:
+        _need_steps(sizes, steps, dtype)
         type = _memory(sizes, steps, element)
     return _tensor(Contents(type, index, None), sizes, steps, dtype)
 
@@ -354,6 +355,22 @@ def _numbers(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtyp
         raise UnsupportedDtype(f"tensors of {dtype} cannot be on this device")
     numbers = (*found, *shape, *strides)
     return struct.pack(f"{len(numbers)}q", *numbers)
+
+
+def _need_steps(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> None:
+    """See `empty`."""
+    if len(sizes) != len(strides):
+        raise RuntimeError(
+            f"dimensionality of sizes ({len(sizes)}) must match dimensionality of strides "
+            f"({len(strides)})"
+        )
+    spans = [(size - 1) * step for size, step in zip(sizes, strides, strict=True)]
+    nbytes = (1 + sum(spans)) * dtype.itemsize
+    if 0 not in sizes and (min(spans) < 0 or nbytes >= 1 << 63):
+        raise RuntimeError(
+            f"Storage size calculation overflowed with sizes={list(sizes)} and "
+            f"strides={list(strides)}"
+        )
 
 
 def _memory(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> TensorType:

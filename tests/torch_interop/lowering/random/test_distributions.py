@@ -255,6 +255,7 @@ def test_intervals_hold_at_their_ends(monkeypatch, engine, dtype):
         found = drawn("exponential.default", x, rate)
         assert (found > 0).all()
         assert found.isfinite().all()
+    assert not drawn("exponential.default", x, torch.inf).any()
     assert drawn("randn_like.default", x).isfinite().all()
     assert drawn("randn_like.default", x).abs().max() > 6 or dtype is torch.float64
     assert (drawn("geometric.default", x, 0.5) >= 1).all()

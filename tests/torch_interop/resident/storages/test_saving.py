@@ -90,3 +90,13 @@ def test_batches_of_a_data_loader() -> None:
     data = TensorDataset(torch.arange(6.0).view(6, 1))
     found = [one.to("pjrt", non_blocking=True) for (one,) in DataLoader(data, batch_size=2)]
     assert [one.flatten().tolist() for one in found] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_storages_are_made_of_a_size_or_of_bytes() -> None:
+    assert torch.UntypedStorage(device="pjrt").nbytes() == 0
+    assert torch.UntypedStorage(3, device="pjrt").nbytes() == 3
+    assert torch.UntypedStorage(size=3, device="pjrt").nbytes() == 3
+    made = torch.UntypedStorage([1, 2, 3], device="pjrt")
+    assert (made.device.type, made.tolist()) == ("pjrt", [1, 2, 3])
+    with pytest.raises(RuntimeError, match="from a sequence"):
+        torch.UntypedStorage("a", device="pjrt")
