@@ -39,15 +39,15 @@ def reads_own_elements(node: fx.Node) -> bool:
     promise = compat.promise(node.all_input_nodes[0])
     if _memory_order(promise) is None:
         return False
-    place = _Place.of(given, promise)
+    place = _Addresses.of(given, promise)
     beyond = place.reach - math.prod(map(compat.expression, promise.shape))
     return not compat.is_number(beyond) or bool(beyond < 0)
 
 
 def taken(use: Use) -> PaddedDims:
     """The elements at some addresses."""
-    memory = _Memory.of(use)
-    place = _Place.of(use.arguments, compat.promise(use["self"]))
+    memory = _AddressedTensor.of(use)
+    place = _Addresses.of(use.arguments, compat.promise(use["self"]))
     _ask_calls(use, memory, place)
     rank = len(place.sizes)
     ends = next(count for count in range(rank, -1, -1) if memory.keeps(use, place, count))
@@ -58,7 +58,7 @@ def taken(use: Use) -> PaddedDims:
     extent = memory.extent(ends)
 
     def emit(e: Emission) -> Any:
-        index = e.within(outer.addresses(e), among)
+        index = e.within(outer.values(e), among)
         index = e.place_among_padding(extent, index)
         rows = [e.size(product(extent)), *map(e.size, whole)]
         return e.call("aten.index.Tensor", memory.flat(e, e[use["self"]], rows), [index])
@@ -69,8 +69,8 @@ def taken(use: Use) -> PaddedDims:
 
 def written(use: Use) -> PaddedDims:
     """A tensor with other elements at some addresses; where several go to one, any is taken."""
-    memory = _Memory.of(use)
-    place = _Place.of(use.arguments, compat.promise(use["self"]))
+    memory = _AddressedTensor.of(use)
+    place = _Addresses.of(use.arguments, compat.promise(use["self"]))
     _ask_calls(use, memory, place)
     source, extent = use["src"], memory.extent(0)
     use.same(
@@ -80,7 +80,7 @@ def written(use: Use) -> PaddedDims:
 
     def emit(e: Emission) -> Any:
         count = e.size(product(extent))
-        index = e.within(place.addresses(e), product(memory.shape))
+        index = e.within(place.values(e), product(memory.shape))
         index = e.place_among_padding(extent, index)
         dims = use.dims(source)
         if dims:
@@ -96,14 +96,14 @@ def written(use: Use) -> PaddedDims:
     return use.dims("self")
 
 
-def _ask_calls(use: Use, memory: _Memory, place: _Place) -> None:
+def _ask_calls(use: Use, memory: _AddressedTensor, place: _Addresses) -> None:
     """Have calls padded only if they address elements of the tensor."""
     use.needs_elements(product(memory.shape) - place.reach)
     use.needs_elements(place.offset + 1)
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Addresses:
     """A view of memory.
 
     Attributes:
@@ -117,13 +117,13 @@ class _Place:
     offset: Size
 
     @staticmethod
-    def of(given: Any, promise: torch.Tensor) -> _Place:
+    def of(given: Any, promise: torch.Tensor) -> _Addresses:
         """The view that arguments of an operator name."""
         sizes, strides, offset = (
             fx.map_arg(given[name], compat.promise) for name in ("size", "stride", "storage_offset")
         )
         first = compat.expression(promise.storage_offset())
-        return _Place(
+        return _Addresses(
             [*map(compat.expression, sizes)],
             [*map(compat.expression, strides)],
             0 if offset is None else compat.expression(offset) - first,
@@ -135,13 +135,13 @@ class _Place:
         steps = zip(self.sizes, self.strides, strict=True)
         return self.offset + sum((size - 1) * step for size, step in steps)
 
-    def without(self, ends: int, unit: Size) -> _Place:
+    def without(self, ends: int, unit: Size) -> _Addresses:
         """The view in units of its last dimensions."""
         count = len(self.sizes) - ends
         strides = [compat.quotient(step, unit) for step in self.strides[:count]]
-        return _Place(self.sizes[:count], strides, compat.quotient(self.offset, unit))
+        return _Addresses(self.sizes[:count], strides, compat.quotient(self.offset, unit))
 
-    def addresses(self, e: Emission) -> fx.Node:
+    def values(self, e: Emission) -> fx.Node:
         """The address of each element, by the strides of the call."""
         found = e.count(self.offset, torch.int64)
         for dim, (size, step) in enumerate(zip(self.sizes, self.strides, strict=True)):
@@ -151,7 +151,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Memory:
+class _AddressedTensor:
     """A tensor in the order of its memory.
 
     Attributes:
@@ -165,7 +165,7 @@ class _Memory:
     extents: list[Extent]
 
     @staticmethod
-    def of(use: Use) -> _Memory:
+    def of(use: Use) -> _AddressedTensor:
         """That of `self`.
 
         Raises:
@@ -176,14 +176,14 @@ class _Memory:
             raise MixesRows(ADDRESSES)
         shape, dims = use.shape("self"), use.dims("self")
         extents = [dims.get(dim, extent_of(shape[dim])) for dim in order]
-        return _Memory(order, [shape[dim] for dim in order], extents)
+        return _AddressedTensor(order, [shape[dim] for dim in order], extents)
 
     def extent(self, ends: int) -> Extent:
         """The factors of all dimensions but the last."""
         factors = (one for extent in self.extents[: len(self.extents) - ends] for one in extent)
         return tuple(one for one in factors if one != 1) or (1,)
 
-    def keeps(self, use: Use, place: _Place, ends: int) -> bool:
+    def keeps(self, use: Use, place: _Addresses, ends: int) -> bool:
         """Whether a view has the last dimensions as they are in memory."""
         unit: Size = 1
         for at in range(1, ends + 1):
