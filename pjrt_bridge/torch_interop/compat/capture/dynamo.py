@@ -32,6 +32,7 @@ from torch.optim import adagrad, adam, rmsprop, sgd
 
 from pjrt_bridge.torch_interop.compat.capture.convolution_choice import choose_for_all_sizes
 from pjrt_bridge.torch_interop.compat.capture.guards import in_words
+from pjrt_bridge.torch_interop.compat.capture.numbers_in_tensors import trace_numbers_in_tensors
 from pjrt_bridge.torch_interop.compat.capture.products import trace_products
 from pjrt_bridge.torch_interop.compat.capture.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.capture.sized_calls import trace_symbolic_sizes
@@ -276,6 +277,7 @@ trace_sizes_in_numpy(_is_for_pjrt)
 trace_whole_numbers(_is_for_pjrt)
 trace_tensor_checks(_is_for_pjrt)
 trace_tensor_types(_is_for_pjrt)
+trace_numbers_in_tensors(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
 leave_calculations_to_python()
 
