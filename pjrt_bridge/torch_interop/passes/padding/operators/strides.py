@@ -37,7 +37,7 @@ def reads_own_elements(node: fx.Node) -> bool:
     """
     given = compat.bound_arguments(node)
     promise = compat.promise(node.all_input_nodes[0])
-    if _memory_order(promise) is None:
+    if _memory_order(promise, []) is None:
         return False
     place = _Addresses.of(given, promise)
     beyond = place.reach - math.prod(map(compat.expression, promise.shape))
@@ -171,7 +171,7 @@ class _AddressedTensor:
         Raises:
             MixesRows: it is not known to be dense.
         """
-        order = _memory_order(compat.promise(use["self"]))
+        order = _memory_order(compat.promise(use["self"]), use.equal)
         if order is None:
             raise MixesRows(ADDRESSES)
         shape, dims = use.shape("self"), use.dims("self")
@@ -215,19 +215,29 @@ class _AddressedTensor:
         return made
 
 
-def _memory_order(promise: torch.Tensor) -> list[int] | None:
-    """The dimensions of a tensor from the slowest to the fastest varying; None if it has gaps."""
+def _memory_order(promise: torch.Tensor, equal: list[tuple[Size, Size]]) -> list[int] | None:
+    """The dimensions of a tensor from the slowest to the fastest varying; None if it has gaps.
+
+    Args:
+        promise: the tensor.
+        equal: gets pairs of sizes that are equal in calls in which it has none: a view of `s0`
+            elements as `s0 // 8` times 8 has the strides of what it views.
+    """
     shape = [*map(compat.expression, promise.shape)]
     strides = [*map(compat.expression, promise.stride())]
     near = [compat.hint(step) for step in promise.stride()]
-    if None in near:
+    sizes = [compat.hint(size) for size in promise.shape]
+    if None in near or None in sizes:
         return None
     order = sorted(range(len(shape)), key=lambda dim: (-near[dim], dim))
     expected: Size = 1
+    count = 1
     for dim in reversed(order):
         if shape[dim] == 1:
             continue
-        if not compat.is_same_size(strides[dim], expected):
+        if near[dim] != count:
             return None
-        expected = expected * shape[dim]
+        if not compat.is_same_size(strides[dim], expected):
+            equal.append((strides[dim], expected))
+        expected, count = expected * shape[dim], count * sizes[dim]
     return order

@@ -31,6 +31,15 @@ def chunks(x: Tensor) -> Any:
     return y.as_strided(size, stride).sum(2)
 
 
+def chunks_in_other_words(x: Tensor) -> Any:
+    """Chunks whose number torch does not know to be a divisor, then all rows again."""
+    y = (x * 2).view(x.shape[0] // 4, 4, 2)
+    size, stride = list(y.shape), list(y.stride())
+    size[0], stride[0] = size[0] * 2 - 1, stride[0] // 2
+    made = y.as_strided(size, stride).exp()[::2].reshape(1, -1, 2)
+    return (made.transpose(0, 1) + 1).reshape(x.shape[0], 2).contiguous() * x
+
+
 def transposed(x: Tensor) -> Any:
     """The memory of a tensor that is not row-major."""
     y = (x.t() + 1).as_strided((x.shape[0] - 1, x.shape[1]), (x.shape[1], 1), x.shape[1])
@@ -67,6 +76,7 @@ CASES: dict[str, tuple[Callable[[Tensor], Any], Callable[[int], Tensor]]] = {
     "windows": (windows, torch.randn),
     "every second row": (every_second_row, lambda n: torch.randn(n, 3)),
     "chunks": (chunks, lambda n: torch.randn(4 * n, 2, 3)),
+    "in other words": (chunks_in_other_words, lambda n: torch.randn(4 * n, 2)),
     "transposed": (transposed, lambda n: torch.randn(n, 3)),
     "of an argument": (of_an_argument, lambda n: torch.randn(n, 3)),
     "diagonal": (diagonal, lambda n: torch.randn(n, 3)),
@@ -74,7 +84,7 @@ CASES: dict[str, tuple[Callable[[Tensor], Any], Callable[[int], Tensor]]] = {
     "written": (written, lambda n: torch.randn(n, 3)),
     "written in place": (written_in_place, lambda n: torch.randn(n, 3)),
 }
-SEVERAL_TIMES = ("windows", "chunks", "of an argument")
+SEVERAL_TIMES = ("windows", "chunks", "in other words", "of an argument")
 
 
 @pytest.mark.parametrize("case", CASES)
