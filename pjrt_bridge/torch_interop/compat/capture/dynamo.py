@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.compat.capture.products import trace_products
 from pjrt_bridge.torch_interop.compat.capture.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.capture.sized_calls import trace_symbolic_sizes
 from pjrt_bridge.torch_interop.compat.capture.sizes_in_numpy import trace_sizes_in_numpy
+from pjrt_bridge.torch_interop.compat.capture.sizes_of_views import keep_sizes_of_views
 from pjrt_bridge.torch_interop.compat.capture.tensor_checks import trace_tensor_checks
 from pjrt_bridge.torch_interop.compat.capture.tensor_types import trace_tensor_types
 from pjrt_bridge.torch_interop.compat.capture.whole_numbers import trace_whole_numbers
@@ -279,6 +280,7 @@ trace_tensor_checks(_is_for_pjrt)
 trace_tensor_types(_is_for_pjrt)
 trace_numbers_in_tensors(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
+keep_sizes_of_views(_is_traced_for_pjrt)
 leave_calculations_to_python()
 
 
