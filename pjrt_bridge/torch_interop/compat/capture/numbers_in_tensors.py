@@ -67,9 +67,10 @@ def _number_made(function: Any, tx: Any, args: Sequence[Any], kwargs: Any) -> An
     if function is torch.tensor and len(args) == 1 and not kwargs:
         return args[0].realize() if _is_whole(args[0].realize()) else None
     mode = kwargs.get("rounding_mode")
+    division: Callable[[int, int], int] | None
     if function is torch.div and len(kwargs) == 1 and mode is not None:
-        mode = mode.realize().as_python_constant() if mode.is_python_constant() else None
-        division = {"trunc": _truncated, "floor": operator.floordiv}.get(mode)
+        rounded = mode.realize().as_python_constant() if mode.is_python_constant() else None
+        division = {"trunc": _truncated, "floor": operator.floordiv}.get(str(rounded))
     else:
         division = operator.floordiv if function is torch.floor_divide and not kwargs else None
     numbers = [_number(tx, item) for item in args]
