@@ -32,10 +32,12 @@ from torch.optim import adagrad, adam, rmsprop, sgd
 
 from pjrt_bridge.torch_interop.compat.capture.convolution_choice import choose_for_all_sizes
 from pjrt_bridge.torch_interop.compat.capture.guards import in_words
+from pjrt_bridge.torch_interop.compat.capture.numbers_in_tensors import trace_numbers_in_tensors
 from pjrt_bridge.torch_interop.compat.capture.products import trace_products
 from pjrt_bridge.torch_interop.compat.capture.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.capture.sized_calls import trace_symbolic_sizes
 from pjrt_bridge.torch_interop.compat.capture.sizes_in_numpy import trace_sizes_in_numpy
+from pjrt_bridge.torch_interop.compat.capture.sizes_of_views import keep_sizes_of_views
 from pjrt_bridge.torch_interop.compat.capture.tensor_checks import trace_tensor_checks
 from pjrt_bridge.torch_interop.compat.capture.tensor_types import trace_tensor_types
 from pjrt_bridge.torch_interop.compat.capture.whole_numbers import trace_whole_numbers
@@ -276,7 +278,9 @@ trace_sizes_in_numpy(_is_for_pjrt)
 trace_whole_numbers(_is_for_pjrt)
 trace_tensor_checks(_is_for_pjrt)
 trace_tensor_types(_is_for_pjrt)
+trace_numbers_in_tensors(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
+keep_sizes_of_views(_is_traced_for_pjrt)
 leave_calculations_to_python()
 
 

@@ -13,6 +13,10 @@ from pjrt_bridge.torch_interop.addressing import addresses_storage, sharing_stor
 from pjrt_bridge.torch_interop.nodes import source_line
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
+from pjrt_bridge.torch_interop.passes.padding.operators.strides import (
+    ADDRESSES,
+    reads_own_elements,
+)
 from pjrt_bridge.torch_interop.passes.padding.paddable import Paddable
 from pjrt_bridge.torch_interop.passes.padding.promises import free_symbols, symbolic_sizes
 from pjrt_bridge.torch_interop.passes.padding.walk import Walk
@@ -78,11 +82,12 @@ def _find(
 
 
 def _addressed(graph: fx.Graph) -> dict[Symbol, str]:
-    """The symbols in sizes of tensors whose storage an operator addresses, with the reason."""
+    """The symbols in sizes of tensors around which an operator may read, with the reason."""
     found: dict[Symbol, str] = {}
     for node in filter(addresses_storage, graph.nodes):
-        reason = "it addresses the memory of a tensor"
-        why = FallbackReason(compat.label(node.target), reason, "refused", source_line(node))
+        if reads_own_elements(node):
+            continue
+        why = FallbackReason(compat.label(node.target), ADDRESSES, "refused", source_line(node))
         for item in sharing_storage(node.all_input_nodes[0]):
             for _, size in symbolic_sizes(compat.promise(item)):
                 found |= dict.fromkeys(free_symbols(size), str(why))

@@ -223,7 +223,7 @@ class Emission:
         """A tensor with the elements of a dimension where another extent of its size has them."""
         key = (made, dim, extent, wanted)
         if key not in self._filled:
-            place = self._place(extent, self.place_in_call(wanted))
+            place = self.place_among_padding(extent, self.place_in_call(wanted))
             place = self.call("aten.clamp.default", place, None, self.size(product(extent) - 1))
             self._filled[key] = self.call("aten.index_select.default", made, dim, place)
         return self._filled[key]
@@ -232,7 +232,7 @@ class Emission:
         """For each position of a padded dimension that of the element in the call."""
         return self._digits(self.positions(extent), extent, self.size, self.actual)
 
-    def _place(self, extent: Extent, index: fx.Node) -> fx.Node:
+    def place_among_padding(self, extent: Extent, index: fx.Node) -> fx.Node:
         """For positions in the call those in a padded dimension."""
         return self._digits(index, extent, self.actual, self.size)
 

@@ -310,6 +310,7 @@ def apply_rule(use: Use, rule: PaddingRule | None) -> list[TensorPadding]:
         raise MixesRows("it gives something else than tensors")
     if not all(map(_agrees, [use] * len(results), results, dims)):
         raise MixesRows("its results have the size elsewhere than its arguments")
+    dims = [_as_promised(use, *pair) for pair in zip(results, dims, strict=True)]
     return [TensorPadding(one, _moved(use, one) if rule.moves else use.result_fill) for one in dims]
 
 
@@ -342,6 +343,22 @@ def _agrees(use: Use, result: Any, dims: PaddedDims) -> bool:
         elif use.is_padded(size):
             return False
     return True
+
+
+def _as_promised(use: Use, result: Any, dims: PaddedDims) -> PaddedDims:
+    """Padded dimensions by the sizes that torch promises, where these are equal in other words.
+
+    Operators that follow are promised those: `s0`, say, where factors are `s0 // 4` and 4.
+    """
+    if not isinstance(result, torch.Tensor):
+        return dims
+    shape, made = use.shape(result), dict(dims)
+    for at, extent in dims.items():
+        whole = product(extent)
+        if not compat.is_same_size(whole, shape[at]) and has_prefix(extent, use.symbols):
+            use.equal.append((whole, shape[at]))
+            made[at] = extent_of(shape[at])
+    return made
 
 
 def _unified(use: Use, size: Size) -> bool:

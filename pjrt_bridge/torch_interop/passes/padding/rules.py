@@ -36,6 +36,7 @@ from pjrt_bridge.torch_interop.passes.padding.operators import (
     recurrent,
     replacing,
     sampling,
+    strides,
 )
 from pjrt_bridge.torch_interop.passes.padding.rows import PaddingRule, Use
 
@@ -326,6 +327,8 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(lookups.index_added), "index_add")
     put(PaddingRule(lookups.index_copied), "index_copy")
     put(PaddingRule(replacing.sliced_in), "slice_scatter")
+    put(PaddingRule(strides.taken), "as_strided", "as_strided_copy")
+    put(PaddingRule(strides.written), "as_strided_scatter")
     put(PaddingRule(replacing.selected_in), "select_scatter")
 
     put(PaddingRule(recurrent.scanned), f"{compat.OWN_NAMESPACE}.recurrence")
