@@ -256,9 +256,11 @@ class _Followed:
         return self._put("round", found) if is_narrow and not is_exact else found
 
     def _compared(self, made: Any, access: Access) -> int:
-        if "TOTALORDER" in str(made.attributes["compare_type"]):
+        stated = made.attributes
+        # Without a type it is that of the operands.
+        if "compare_type" in stated and "TOTALORDER" in str(stated["compare_type"]):
             raise _NoExpression
-        direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
+        direction = str(stated["comparison_direction"]).split()[-1].rstrip(">")
         left, right = (self._step(item, access) for item in made.operands)
         if direction in _TURNED:
             return self._put(_TURNED[direction], right, left)

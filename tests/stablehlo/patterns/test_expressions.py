@@ -233,6 +233,20 @@ def test_small_values_may_be_computed_by_themselves() -> None:
     assert operations(found) == ["read", "read", "add"]
 
 
+COMPARED = """
+func.func @main(%x: tensor<4x16xf32>, %y: tensor<4x16xf32>) -> tensor<4x16xi1> {
+  %0 = stablehlo.compare GT, %x, %y{TYPE} : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xi1>
+  return %0 : tensor<4x16xi1>
+}
+"""
+
+
+@pytest.mark.parametrize(("kind", "count"), [("", 1), (", FLOAT", 1), (", TOTALORDER", 0)])
+def test_comparisons_that_state_their_type_or_do_not(kind: str, count: int) -> None:
+    found = noted(Program.parse(COMPARED.replace("{TYPE}", kind)))
+    assert [operations(item) for item in found] == [["read", "read", "less"]] * count
+
+
 def test_results_that_take_the_memory_of_arguments_stay() -> None:
     def built(donated: bool) -> Program:
         b = Builder([TensorType((4, 16), F32)] * 2)

@@ -22,6 +22,7 @@ from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load, Out
 from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.processor import blas_lacks_its_instructions
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
+from pjrt_bridge_cpu.small_products import LARGEST
 from pjrt_bridge_cpu.thin_products import ThinProducts
 
 LEAST = 1 << 18
@@ -111,7 +112,8 @@ def _pays(x: Value, y: Value) -> bool:
         return work >= LEAST and min(*x.shape[-2:], y.shape[-1]) >= NARROWEST
     if x.dtype == FLOAT32 and x.rank > 2:
         # XLA multiplies the matrices one after the other, each by all threads.
-        return work >= LEAST and min(*x.shape[-2:], y.shape[-1]) > 1
+        sizes = (*x.shape[-2:], y.shape[-1])
+        return work >= LEAST and min(sizes) > 1 and math.prod(sizes) > LARGEST
     # With one row it is a product with a vector, which the compiler vectorizes.
     return x.dtype == FLOAT32 and _is_transposed(y) and work >= LEAST and 1 < x.shape[-2] < ROWS
 
