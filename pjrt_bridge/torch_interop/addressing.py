@@ -38,3 +38,13 @@ def sharing_storage(node: fx.Node) -> Iterator[fx.Node]:
         if not target.is_view and str(target) not in _COPYING:
             return
         node = node.all_input_nodes[0]
+
+
+def is_copy_around_argument(node: fx.Node) -> bool:
+    """Whether a node's storage is a copy of an argument's, with what lies around the argument.
+
+    Torch promises that such a node begins its storage; it lies where the argument does.
+    """
+    found = list(sharing_storage(node))
+    is_given = found[-1].op != "call_function"
+    return is_given and any(str(item.target) in _COPYING for item in found)

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.addressing import is_copy_around_argument
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Extent,
@@ -36,8 +37,9 @@ def reads_own_elements(node: fx.Node) -> bool:
     Otherwise it may be memory around the argument.
     """
     given = compat.bound_arguments(node)
-    promise = compat.promise(node.all_input_nodes[0])
-    if _memory_order(promise, []) is None:
+    source = node.all_input_nodes[0]
+    promise = compat.promise(source)
+    if _memory_order(promise, []) is None or is_copy_around_argument(source):
         return False
     place = _Addresses.of(given, promise)
     beyond = place.reach - math.prod(map(compat.expression, promise.shape))
