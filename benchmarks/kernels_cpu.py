@@ -187,9 +187,9 @@ def _elementwise() -> Iterator[tuple[str, Function, Sequence[torch.Tensor]]]:
 
     for function in (bias, gelu, gated, heads, rotated):
         for kind, rows, columns in (
-            ("float32", 512, 256),
-            ("bfloat16", 512, 256),
-            ("float32", 2048, 1024),
+            ("f32", 512, 256),
+            ("bf16", 512, 256),
+            ("f32", 2048, 1024),
         ):
             arguments = _drawn(kind, rows, columns), _drawn(kind, columns)
             yield f"{function.__name__}, {rows} x {columns}, {kind}", function, arguments

@@ -278,6 +278,17 @@ def test_small_ones_are_loops(made: list[Expression]) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(("function", "is_call"), [(bias_and_gelu, False), (gated, True)])
+def test_large_ones_of_costly_functions_are_loops(
+    function: Callable[..., torch.Tensor], is_call: bool, made: list[Expression]
+) -> None:
+    x, bias = torch.randn(4100, 128), torch.randn(128)
+    found = torch.compile(function, backend="pjrt")(x, bias)
+    torch.testing.assert_close(found, function(x, bias))
+    assert bool(made) == is_call
+
+
+@pytest.mark.usefixtures("fresh")
 def test_gradients(made: list[Expression]) -> None:
     x, bias = torch.randn(512, 128, requires_grad=True), torch.randn(128, requires_grad=True)
     pairs = [
