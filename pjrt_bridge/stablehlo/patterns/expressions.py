@@ -32,13 +32,16 @@ _COMPUTED = frozenset(
 )
 """StableHLO's elementwise operations that expressions have."""
 
+_LOGICAL = {"add": "or", "multiply": "and", "xor": "not_equal"}
+"""Operations of bool by other names (StableHLO specification, "add", "multiply", "xor")."""
+
 _COMPARED = {"EQ": "equal", "NE": "not_equal", "LT": "less", "LE": "less_equal"}
 _TURNED = {"GT": "less", "GE": "less_equal"}
 """Comparisons, and those of the sides in the other order."""
 
 _FROM_MEMORY = frozenset(
-    ("func.call", "func.return", *(f"stablehlo.{name}" for name in ("convolution", "custom_call")))
-) | {"stablehlo.dot_general"}
+    f"stablehlo.{name}" for name in ("convolution", "custom_call", "dot_general")
+) | {"func.call", "func.return"}
 """Operations whose operands are in memory."""
 
 _IN_MEMORY = frozenset(
@@ -247,11 +250,12 @@ class _Followed:
         if any(shape_of(item) != shape_of(made.results[0]) for item in operands):
             # The truth of a selection may be one for all elements.
             raise _NoExpression
+        dtype = str(dtype_of(made.results[0]))
         found = self._put(
-            "not_equal" if name == "xor" else name,
+            _LOGICAL.get(name, name) if dtype == "bool" else name,
             *(self._step(item, access) for item in operands),
         )
-        is_narrow = str(dtype_of(made.results[0])) == "bfloat16"
+        is_narrow = dtype == "bfloat16"
         is_exact = name in ("abs", "maximum", "minimum", "negate", "select")
         return self._put("round", found) if is_narrow and not is_exact else found
 

@@ -233,6 +233,19 @@ def test_small_values_may_be_computed_by_themselves() -> None:
     assert operations(found) == ["read", "read", "add"]
 
 
+@pytest.mark.parametrize(
+    ("operation", "expected"), [("add", "or"), ("multiply", "and"), ("xor", "not_equal")]
+)
+def test_operations_of_truth(operation: str, expected: str) -> None:
+    def body(b: Builder, x: Value, y: Value) -> Value:
+        pair = [b.compare(item, b.full(item.shape, 0, F32), "GT") for item in (x, y)]
+        found = {"add": b.add, "multiply": b.multiply, "xor": b.xor}[operation](*pair)
+        return b.convert(found, F32)
+
+    (found,) = noted(two(body))
+    assert operations(found)[-1] == expected
+
+
 COMPARED = """
 func.func @main(%x: tensor<4x16xf32>, %y: tensor<4x16xf32>) -> tensor<4x16xi1> {
   %0 = stablehlo.compare GT, %x, %y{TYPE} : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xi1>
