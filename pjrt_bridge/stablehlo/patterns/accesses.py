@@ -71,7 +71,7 @@ class Access:
         first = sum(
             start + index * step for start, index, step in zip(starts, at, steps, strict=True)
         )
-        room = list(map(int, at))
+        room = list(at)
         dims: list[tuple[int, int]] = []
         for size, step in self.joined.dims:
             dims += self._along(size, step, shape, own, steps, room)
@@ -138,11 +138,6 @@ class Access:
         steps = list(_steps(part))
         steps.insert(dim, 0)
         return self.through(parted, [0] * len(parted), steps)
-
-    @property
-    def size(self) -> int:
-        """How many elements are read."""
-        return math.prod(size for size, _ in self.dims)
 
 
 def _steps(shape: Sequence[int]) -> tuple[int, ...]:

@@ -62,22 +62,6 @@ run_range(const void *data, int64_t begin, int64_t end, char *message)
 
 /* -- the call -------------------------------------------------------------------------------- */
 
-/* An attribute that is an array of int64 or float64, and how many of so many each it has. */
-static const void *
-list_of(const Frame *frame, const char *name, int dtype, int64_t each, int64_t *count)
-{
-    const Attributes *attributes = &frame->attributes;
-    for (int64_t i = 0; i < attributes->count; i++) {
-        const Array *array = attributes->values[i];
-        if (attributes->types[i] == ARRAY && is_text(attributes->names[i], name) &&
-            array->dtype == dtype && array->size % (size_t)each == 0) {
-            *count = (int64_t)array->size / each;
-            return array->data;
-        }
-    }
-    return NULL;
-}
-
 static int
 read_buffer(const Buffers *buffers, int64_t index, const Buffer **found, char *message)
 {
@@ -143,7 +127,7 @@ are_possible(const Step *steps, int64_t count, int64_t operands, int64_t results
         const int read = registers_read(operation);
         for (int i = 0; i < 3; i++) {
             /* What is not read is looked at all the same, and has to be a register. */
-            const bool is_looked_at = i ? !has_number(operation) : true;
+            const bool is_looked_at = !i || !has_number(operation);
             if (operation != READ && operation != NUMBER && is_looked_at &&
                 !is_between(sources[i], MOST_REGISTERS))
                 return false;
@@ -203,13 +187,13 @@ read_expression(const Frame *frame, Expression *expression, char *message)
     if (operands > MOST_OPERANDS || !is_between(results - 1, MOST_RESULTS))
         return fail(message, "expected at most %d operands, and 1 to %d results", MOST_OPERANDS,
                     MOST_RESULTS);
-    int64_t read_count = 0, number_count = 0, one = 0;
+    int64_t read_count = 0, number_count = 0;
     const int64_t *reads = list_of(frame, "reads", S64, WAY, &read_count);
-    const int64_t *vectors = list_of(frame, "vectors", S64, 1, &one);
+    const int64_t *vectors = array_of(frame, "vectors", S64, 1);
     expression->steps = list_of(frame, "steps", S64, 5, &expression->step_count);
     expression->numbers = list_of(frame, "numbers", F64, 1, &number_count);
     if (!expression->steps || (!reads && operands) || (!expression->numbers && number_count) ||
-        read_count != operands || one != 1 || !is_between(*vectors, AVX512 + 1) ||
+        read_count != operands || !vectors || !is_between(*vectors, AVX512 + 1) ||
         expression->step_count > MOST_STEPS ||
         !are_possible(expression->steps, expression->step_count, operands, results, number_count))
         return fail(message, "its attributes are not those that the bridge writes");

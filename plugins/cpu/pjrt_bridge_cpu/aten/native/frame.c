@@ -34,16 +34,26 @@ text_of(const Frame *frame, const char *name)
 }
 
 const void *
-array_of(const Frame *frame, const char *name, int dtype, size_t size)
+list_of(const Frame *frame, const char *name, int dtype, int64_t each, int64_t *count)
 {
     const Attributes *attributes = &frame->attributes;
     for (int64_t i = 0; i < attributes->count; i++) {
         const Array *array = attributes->values[i];
         if (attributes->types[i] == ARRAY && is_text(attributes->names[i], name) &&
-            array->dtype == dtype && array->size == size)
+            array->dtype == dtype && array->size % (size_t)each == 0) {
+            *count = (int64_t)array->size / each;
             return array->data;
+        }
     }
     return NULL;
+}
+
+const void *
+array_of(const Frame *frame, const char *name, int dtype, size_t size)
+{
+    int64_t count = 0;
+    const void *data = list_of(frame, name, dtype, 1, &count);
+    return count == (int64_t)size ? data : NULL;
 }
 
 int

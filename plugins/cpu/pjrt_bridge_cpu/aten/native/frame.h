@@ -26,6 +26,10 @@ int check_caller(const Frame *frame, char *message);
 /* The attribute of a name that is a text; NULL where there is none. */
 const Span *text_of(const Frame *frame, const char *name);
 
+/* The data of an attribute that is an array of groups of `each` elements, and how many groups it
+ * has; NULL where there is none such. */
+const void *list_of(const Frame *frame, const char *name, int dtype, int64_t each, int64_t *count);
+
 /* The data of an attribute that is an array; NULL where there is none such. */
 const void *array_of(const Frame *frame, const char *name, int dtype, size_t size);
 

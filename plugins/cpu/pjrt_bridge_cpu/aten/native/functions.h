@@ -12,22 +12,6 @@
 
 #include <math.h>
 
-INLINE float
-float_of_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-INLINE uint32_t
-bits_of_float(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* 2 to the power of an integer from -126 to 127. */
 INLINE float
 power_of_two(int32_t n)

@@ -10,20 +10,32 @@
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE float
-from_bfloat16(uint16_t half)
+float_of_bits(uint32_t bits)
 {
-    const uint32_t bits = (uint32_t)half << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+INLINE uint32_t
+bits_of_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+INLINE float
+from_bfloat16(uint16_t half)
+{
+    return float_of_bits((uint32_t)half << 16);
 }
 
 /* The nearest number, ties to even; a NaN stays one. */
 INLINE uint16_t
 to_bfloat16(float value)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    const uint32_t bits = bits_of_float(value);
     const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
     return (uint16_t)((value != value ? nan : rounded) >> 16);
 }
