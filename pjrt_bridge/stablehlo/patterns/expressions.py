@@ -57,6 +57,9 @@ _NAMES = ("float32", "bfloat16", "bool")
 _PARTS = 8
 """A value of so many times fewer elements may be computed by itself, whatever it takes."""
 
+_CHEAP = ("stablehlo.convert", "stablehlo.reduce_precision")
+"""Operations that are made anyway where numbers are read, or cost no more than that."""
+
 _RUN = 8
 """So many elements side by side have to be read side by side: others are read one by one."""
 
@@ -206,12 +209,19 @@ class _Followed:
         follow = _MOVED.get(made.name)
         if follow is not None:
             return follow(self, made, access)
+        is_small = math.prod(shape_of(value)) * _PARTS <= self._size
+        if not is_small:
+            return self._computed(made, access)
+        if made.name not in _CHEAP:
+            # It is computed once, and not for each element that reads it.
+            try:
+                return self._read(value, access)
+            except _NoExpression:
+                pass
         steps, leaves = len(self._steps), len(self._leaves)
         try:
             return self._computed(made, access)
         except (NoAccess, _NoExpression):
-            if math.prod(shape_of(value)) * _PARTS > self._size:
-                raise
             del self._steps[steps:], self._leaves[leaves:], self._reads[leaves:]
             self._known = {key: step for key, step in self._known.items() if step < steps}
             return self._read(value, access)

@@ -6,6 +6,7 @@ from pjrt_bridge_cpu.bags import SummedBags
 from pjrt_bridge_cpu.bfloat16_products import Bfloat16Products
 from pjrt_bridge_cpu.combining import CombinedElements
 from pjrt_bridge_cpu.complex_products import ComplexProducts
+from pjrt_bridge_cpu.data_orders import ConvolutionsInOrder
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.expressions import FusedExpressions
 from pjrt_bridge_cpu.functions import VectorFunctions
@@ -22,6 +23,7 @@ from pjrt_bridge_cpu.thin_products import ThinProducts
 class XlaKernels(
     CombinedElements,
     DepthwiseSums,
+    ConvolutionsInOrder,
     FusedExpressions,
     GatheredElements,
     BlockedReductions,
@@ -36,7 +38,7 @@ class XlaKernels(
     VectorFunctions,
     Bfloat16Products,
 ):
-    """Sums in the place of depthwise convolutions, reductions by columns, values in memory.
+    """Kernels in StableHLO, in the place of what the compiler is slow at.
 
     And custom calls, where the client's plugin makes them, of kernels in C.
     """
