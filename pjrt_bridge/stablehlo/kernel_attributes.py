@@ -39,6 +39,27 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class Pooling:
+    """Windows that are pooled along some dimensions.
+
+    Attributes:
+        axes: the dimensions; for each of them:
+        sizes: how many windows there are.
+        window: places of a window.
+        strides: from one window to the next.
+        padding: places before the data that a window may begin with.
+        dilation: from one place of a window to the next.
+    """
+
+    axes: Sequence[int]
+    sizes: Sequence[int]
+    window: Sequence[int]
+    strides: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+
+
+@dataclass(frozen=True)
 class Attention:
     """The numbers of `softmax(scale * query @ key^T + mask) @ value`.
 

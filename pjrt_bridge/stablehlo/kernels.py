@@ -20,6 +20,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import (
     Convolution,
     Expression,
     Norm,
+    Pooling,
     Reduction,
 )
 from pjrt_bridge.stablehlo.position_kernels import PositionKernels
@@ -137,6 +138,34 @@ class Kernels(PositionKernels):
             out_dtype=accumulator,
         )
         return convert(b, total, dtype)
+
+    def max_pool(self, b: Builder, x: Value, how: Pooling) -> tuple[Value, Value] | None:
+        """Emit the maxima of windows as one kernel; None where there is none, as here.
+
+        Args:
+            b: the builder to emit into.
+            x: the data. What is around it is never a maximum; a NaN always is.
+            how: the windows, each of which has a place in the data.
+
+        Returns:
+            The maxima; and for each the position of the first one in its window, or of the last
+            NaN, int64: row-major in the dimensions that windows go along.
+        """
+        return None
+
+    def max_pool_gradient(
+        self, b: Builder, grad: Value, positions: Value, shape: Sequence[int], how: Pooling
+    ) -> Value | None:
+        """Emit the sums of numbers at the positions of maxima; None where there is no kernel.
+
+        Args:
+            b: the builder to emit into.
+            grad: a number for each window.
+            positions: see `max_pool`, integers.
+            shape: of the data, and of the result.
+            how: the windows.
+        """
+        return None
 
     def attention(
         self,

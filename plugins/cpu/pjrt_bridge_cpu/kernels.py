@@ -14,6 +14,7 @@ from pjrt_bridge_cpu.gathering import GatheredElements
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
+from pjrt_bridge_cpu.pooling import PooledMaxima
 from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.reductions import BlockedReductions
 from pjrt_bridge_cpu.small_products import SmallProducts
@@ -30,6 +31,7 @@ class XlaKernels(
     MaterializedValues,
     NormalizedRows,
     Overwrites,
+    PooledMaxima,
     CheckedPositions,
     ComplexProducts,
     ThinProducts,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernel_attributes import Pooling
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, lowest
 from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import (
@@ -43,11 +44,14 @@ def _max_pool(name: str, count: int) -> None:
         """The maxima and their positions in the plane."""
         b = c.b
         w = windows(x, c.output.shape, kernel_size, stride, padding, dilation, count=count)
-        places = _unrolled(w)
         turned = in_memory(w, x)
         w, shape = turned.windows, turned.shape(c.output.shape)
         # Maxima are exact in any type; compilers without bfloat16 would round each of them.
         x = c.widen(turned.into(c, x))
+        kernel = c.kernels.max_pool(b, x, _pooling(w))
+        if kernel is not None:
+            return c.promised(*(turned.back(c, found) for found in kernel))
+        places = _unrolled(w)
         padded = b.pad(
             x,
             c.full((), lowest(x.dtype), x.dtype),
@@ -70,6 +74,10 @@ def _max_pool(name: str, count: int) -> None:
 
 _max_pool("max_pool2d_with_indices", 2)
 _max_pool("max_pool3d_with_indices", 3)
+
+
+def _pooling(w: Windows) -> Pooling:
+    return Pooling(w.axes, w.output, w.kernel, w.stride, w.padding, w.dilation)
 
 
 def _unrolled(w: Windows) -> list[tuple[int, ...]]:
@@ -135,10 +143,15 @@ def _max_pool_backward(name: str, count: int) -> None:
         """Each gradient at the position of its maximum, summed where windows overlap."""
         b = c.b
         w = windows(x, grad.shape, kernel_size, stride, padding, dilation, count=count)
-        _unrolled(w)
         turned = in_memory(w, grad, indices, x)
-        incoming = c.widen(turned.into(c, grad))
-        blocks = PoolingBlocks(c, turned.windows, turned.shape(x.shape))
+        incoming, shape = c.widen(turned.into(c, grad)), turned.shape(x.shape)
+        found = c.kernels.max_pool_gradient(
+            b, incoming, turned.into(c, indices), shape, _pooling(turned.windows)
+        )
+        if found is not None:
+            return c.result(turned.back(c, found))
+        _unrolled(w)
+        blocks = PoolingBlocks(c, turned.windows, shape)
         # No element is at position -1.
         places = c.cast(turned.into(c, indices), INT32)
         chosen = blocks.padded(places, c.full((), -1, INT32))

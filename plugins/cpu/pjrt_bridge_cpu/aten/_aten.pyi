@@ -26,6 +26,15 @@ MULTIPLY_THIN: int
 NORMALIZE_ROWS: int
 """Address of the XLA_FFI_Handler that normalizes rows (`native/norm.h`)."""
 
+POOL_GRADIENTS: int
+"""Address of the XLA_FFI_Handler that sums gradients of maxima (`native/pool.h`)."""
+
+POOL_MAXIMA: int
+"""Address of the XLA_FFI_Handler that finds maxima of windows (`native/pool.h`)."""
+
+POOL_POSITIONS: int
+"""Address of the XLA_FFI_Handler that finds where these are (`native/pool.h`)."""
+
 SUM_BAGS: int
 """Address of the XLA_FFI_Handler that sums bags of rows (`native/bags.h`)."""
 

@@ -16,6 +16,7 @@
  *     gather.c     another one: elements at positions along a dimension
  *     norm.c       another one: layer norm, RMS norm and group norm
  *     parts.c      a large call on several threads
+ *     pool.c       another one: maxima of windows, and their gradients
  *     positions.c  another one: a check of positions
  *     run.c        a part of a call: tensors of buffers, and the operator
  *     thin.c       another one: products of few rows (thin_loops.h)
@@ -34,6 +35,7 @@
 #include "expression.h"
 #include "gather.h"
 #include "norm.h"
+#include "pool.h"
 #include "positions.h"
 #include "thin.h"
 #include "torch.h"
@@ -201,6 +203,9 @@ PyInit__aten(void)
         add_address(module, "GATHER_ALONG", (void *)gather_along) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "NORMALIZE_ROWS", (void *)normalize_rows) ||
+        add_address(module, "POOL_GRADIENTS", (void *)pool_gradients) ||
+        add_address(module, "POOL_MAXIMA", (void *)pool_maxima) ||
+        add_address(module, "POOL_POSITIONS", (void *)pool_positions) ||
         add_address(module, "SUM_BAGS", (void *)sum_bags) ||
         add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
