@@ -92,7 +92,8 @@ class RewriteOps(Emitter):
             handles = [self._handle(handle.name, i, item) for i, item in enumerate(found or ())]
         finally:
             self._ip, self._scopes, self._transposed, self._created, self._loc = saved
-        if found is None or all(made.name in (handle.name, *_PLAIN) for made in created):
+        is_same = created and all(made.name in (handle.name, *_PLAIN) for made in created)
+        if found is None or is_same:
             for made in reversed(created):
                 made.erase()
             return False

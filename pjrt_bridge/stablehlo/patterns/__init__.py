@@ -13,7 +13,14 @@ from functools import partial
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge.stablehlo.patterns import attention, expressions, norms, operations, softmax
+from pjrt_bridge.stablehlo.patterns import (
+    attention,
+    expressions,
+    norms,
+    operations,
+    softmax,
+    stores,
+)
 from pjrt_bridge.stablehlo.patterns.composites import resolved
 from pjrt_bridge.stablehlo.program.program import Program
 
@@ -65,4 +72,5 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
     """What the kernels of a target have for a program that is finished otherwise."""
     if type(kernels).expression is Kernels.expression:
         return ()
-    return (dict.fromkeys(expressions.ROOTS, partial(expressions.expression, kernels)),)
+    found = partial(expressions.expression, kernels)
+    return ({**dict.fromkeys(expressions.ROOTS, found), "func.call": stores.stored},)
