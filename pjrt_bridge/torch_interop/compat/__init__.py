@@ -25,6 +25,7 @@ from pjrt_bridge.torch_interop.compat.aot.autograd_metadata import (
     static_inputs,
 )
 from pjrt_bridge.torch_interop.compat.aot.export import (
+    constants_without_numbers,
     decomposed,
     export_joint,
     promise_alike,
@@ -169,6 +170,7 @@ __all__ = [
     "checked_value",
     "compile_id",
     "compiled_numbers",
+    "constants_without_numbers",
     "decomposed",
     "decompositions",
     "diagonal_size",

@@ -101,9 +101,15 @@ def capture(
         prefix: to take off the names of weights.
 
     Raises:
-        NotExportable: an argument or a result that is no tensor and no plain number, or a write
-            whose result depends on the order of its elements.
+        NotExportable: an argument or a result that is no tensor and no plain number, a write whose
+            result depends on the order of its elements, or a constant without numbers.
     """
+    for name in compat.constants_without_numbers(program):
+        raise NotExportable(
+            f"constant {name!r}: found a tensor that exists only while torch.export traces, "
+            "expected one with numbers; torch.export makes such a constant of what a transform "
+            "of torch.func, such as vjp, is given"
+        )
     found = compat.decomposed(without_repeated_writes(program), layers.decompositions())
     graph = fx.Graph()
     outputs = list(graph.graph_copy(found.graph, {}))  # type: ignore[arg-type]

@@ -72,6 +72,19 @@ def _each_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return pytree.tree_map_only(torch.Tensor, once, (args, kwargs))
 
 
+def constants_without_numbers(program: torch.export.ExportedProgram) -> list[str]:
+    """Constants of an exported program that are tensors of its tracing: nobody has their numbers.
+
+    Torch (2.13) takes what a transform of `torch.func` wraps for a constant, arguments too.
+    """
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return [
+        name
+        for name, value in program.constants.items()
+        if isinstance(value, torch.Tensor) and (isinstance(value, FakeTensor) or wrapped(value))
+    ]
+
+
 def decomposed(
     program: torch.export.ExportedProgram,
     rules: Mapping[OpOverload, Callable[..., Any]] = MappingProxyType({}),

@@ -68,11 +68,31 @@ def in_groups(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return F.conv1d(x, x.new_ones(2 * y.shape[0], 2, 3), groups=2)
 
 
+def gradients(grad: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Those of a convolution, for gradients of a result that need not be its own."""
+    found = torch.ops.aten.convolution_backward(
+        grad, x, x.new_ones(3, 4, 3), [3], [1], [0], [1], False, [0], 1, [True, True, True]
+    )
+    return tuple(found)
+
+
+def of_another_length(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    # As long as the result in a call without padding only.
+    length = 2 * y.shape[0] - 7
+    return gradients(x.new_ones(2, 3, length), x.new_ones(2, 4, y.shape[0]))
+
+
+def of_another_batch(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return gradients(x.new_ones(5, 3, 7), x.new_ones(y.shape[0], 4, 9))
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [
         (of_windows, "it sums over windows of the size"),
         (in_groups, "it divides the channels into groups"),
+        (of_another_length, "it combines the dimension with one of another size"),
+        (of_another_batch, "it combines the dimension with one of another size"),
     ],
 )
 def test_what_is_not_padded(function: Callable[..., Any], why: str) -> None:

@@ -12,6 +12,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     Extent,
     MixesRows,
     PaddedDims,
+    Size,
     extent_of,
     has_prefix,
     product,
@@ -178,17 +179,37 @@ def convolved(use: Use) -> PaddedDims:
 
 def convolved_backward(use: Use) -> list[PaddedDims]:
     """Gradients of a convolution."""
-    found, made = use.dims("input"), _channels(use)
-    use.same(made, {dim: one for dim, one in use.dims("grad_output").items() if dim == 1})
-    for dim, extent in found.items():
+    found, made, given = use.dims("input"), _channels(use), use.dims("grad_output")
+    batch = {dim: one for dim, one in found.items() if dim == 0}
+    use.same({**batch, **made}, {dim: one for dim, one in given.items() if dim < 2})
+    sizes = use.shape("grad_output")
+    for dim in sorted(found.keys() | given.keys()):
         if dim > 1:
-            use.needs_prefix(extent)
+            for dims in (found, given):
+                use.needs_prefix(dims.get(dim, ()))
+            # Torch takes sizes that do not follow from each other, such as those of two arguments.
+            if not compat.is_same_size(_convolved_size(use, dim), sizes[dim]):
+                raise MixesRows("it combines the dimension with one of another size")
     for name in ("grad_output", "input", "weight"):
         use.fill(name, 0)
     results = found, use.dims("weight"), shifted(made, -1)
     return [
         dims if wanted else {} for dims, wanted in zip(results, use["output_mask"], strict=True)
     ]
+
+
+def _convolved_size(use: Use, dim: int) -> Size:
+    """The size of one dimension of what a convolution gives, of more than batch and channels."""
+
+    def chosen(name: str) -> Any:
+        values = use[name]
+        return use.number(values[0 if len(values) == 1 else dim - 2])
+
+    step, border, apart = (chosen(name) for name in ("stride", "padding", "dilation"))
+    size, window = use.shape("input")[dim], apart * (use.shape("weight")[dim] - 1)
+    if use["transposed"]:
+        return (size - 1) * step - 2 * border + window + chosen("output_padding") + 1
+    return compat.floor_quotient(size + 2 * border - window - 1, step) + 1
 
 
 def _channels(use: Use) -> PaddedDims:
