@@ -69,6 +69,9 @@ _OF_NUMBERS: dict[str, bool] = {
 """Operators that make a tensor of numbers, which its type may not hold, and whether they are given
 a shape first."""
 
+_RANGE = "aten.arange."
+"""The beginning of the names of operators that make a range of numbers."""
+
 _STEPS = 2
 """Where those that are not are given the number of elements, unless they make one."""
 
@@ -164,9 +167,13 @@ def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | N
 def _refusal_of_numbers(target: compat.OpOverload, arguments: Any) -> str | None:
     """The error for a call that has no tensor among its arguments."""
     name = compat.operator_name(target) or ""
+    args, kwargs = arguments
+    if name.startswith(_RANGE):
+        # Fake tensors check the numbers, and the kernel the type.
+        call = ((0, 1, 1)[-len(args) :], {"dtype": kwargs.get("dtype")})
+        return _cached_error(_CallKey(target, call, promised=True))
     if name not in _OF_NUMBERS:
         return None
-    args, kwargs = arguments
     shape: tuple[Any, ...] = ()
     if _OF_NUMBERS[name]:
         # PyTorch rounds the number of a single element, and refuses it for more.

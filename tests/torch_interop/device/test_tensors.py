@@ -173,6 +173,8 @@ def test_several_devices() -> None:
 def test_host_tensors_beside() -> None:
     here = torch.ones(3, device="pjrt")
     assert (here + torch.tensor(2.0)).tolist() == [3, 3, 3]
+    assert here.index_fill(0, torch.tensor([2]), 5.0).tolist() == [1, 1, 5]
+    assert here.index_fill_(0, torch.tensor([], dtype=torch.int64), 5.0).tolist() == [1, 1, 1]
     with pytest.raises((DeviceError, RuntimeError), match=r"(?s)add.*on cpu|same device"):
         here + torch.ones(3)
 

@@ -79,6 +79,14 @@ REFUSED["steps out of range"] = (
     lambda x: x + torch.linspace(0, 300, 2, dtype=torch.uint8),
     (NARROW,),
 )
+REFUSED["a range of complex numbers"] = (
+    lambda x: x + torch.arange(2, dtype=torch.complex64),
+    (torch.ones(2),),
+)
+REFUSED["a range of no truths"] = (
+    lambda x: torch.cat([x, torch.arange(0, dtype=torch.bool)]),
+    (torch.ones(2),),
+)
 REFUSED["large and out of range"] = (
     lambda x: x.masked_fill(x > 1, -1e300),
     (torch.ones(100, 100),),
