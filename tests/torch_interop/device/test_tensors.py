@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,17 @@ def test_printing_and_numbers() -> None:
 )
 def test_factories(make: Any) -> None:
     assert_alike(make(device="pjrt"), make())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [torch.zeros, torch.ones, torch.rand, partial(torch.full, fill_value=2)],
+    ids=["zeros", "ones", "rand", "full"],
+)
+def test_tensors_of_the_device_are_not_pinned(make: Any) -> None:
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+        make((2, 3), device="pjrt", pin_memory=True)
+    assert make((2, 3), device="pjrt", pin_memory=False).shape == (2, 3)
 
 
 def test_empty_tensors_have_the_strides_that_are_asked_for() -> None:

@@ -109,7 +109,7 @@ def _repeated(
     op: OpOverload, rule: Callable[..., Any] | None, first: Any, second: Any, **kwargs: Any
 ) -> Any:
     if isinstance(first, Tensor) and isinstance(second, Tensor) and first.shape != second.shape:
-        shape = torch.broadcast_shapes(first.shape, second.shape)
+        shape = torch.broadcast_shapes(first.shape, second.shape)  # type: ignore[no-untyped-call]
         whole = first if first.shape == shape else second
         if whole.shape == shape and not whole.is_contiguous():
             given = [
@@ -130,4 +130,5 @@ def _lying_as(tensor: Tensor, other: Tensor) -> Tensor:
 
 def _copysign(self: Tensor, other: Any) -> Tensor:
     """By the sign of a tensor: a rule of torch for numbers loses the order of the result."""
-    return torch.ops.aten.copysign.Tensor(self, torch.full((), other, device=self.device))
+    found: Tensor = torch.ops.aten.copysign.Tensor(self, torch.full((), other, device=self.device))
+    return found
