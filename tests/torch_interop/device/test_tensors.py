@@ -94,6 +94,14 @@ def test_tensors_of_the_device_are_not_pinned(make: Any) -> None:
     assert make((2, 3), device="pjrt", pin_memory=False).shape == (2, 3)
 
 
+def test_what_draws_nothing_refuses_what_pytorch_refuses() -> None:
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        torch.randint(300, (0,), dtype=torch.uint8, device="pjrt")
+    with pytest.raises(RuntimeError, match="check_random_bounds"):
+        torch.randint(6, (0,), dtype=torch.complex64, device="pjrt")
+    assert torch.randint(6, (0,), device="pjrt").shape == (0,)
+
+
 def test_empty_tensors_have_the_strides_that_are_asked_for() -> None:
     for device in ("pjrt", "cpu"):
         made = torch.empty((2, 3, 4, 5), device=device, memory_format=torch.channels_last)
