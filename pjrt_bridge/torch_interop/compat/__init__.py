@@ -13,6 +13,7 @@ from pjrt_bridge.torch_interop.compat.aot.autograd import (
     save_for_backward,
     saved_inputs,
     unless_batched,
+    unless_refused,
 )
 from pjrt_bridge.torch_interop.compat.aot.autograd_metadata import (
     Returned,
@@ -264,6 +265,7 @@ __all__ = [
     "tree_leaves",
     "tree_parts",
     "unless_batched",
+    "unless_refused",
     "untraced",
     "value_ranges",
     "with_module",

@@ -37,9 +37,10 @@ class PositionChecks:
         """The values that a node's arguments stand for, its positions and divisors checked."""
         if node.op != "call_function" or is_checked(node):
             return values
-        checked = {
-            item.index: self._value(item, values[item.index], label(node)) for item in bounds(node)
-        }
+        checked: dict[fx.Node, Value] = {}
+        for item in bounds(node):
+            positions = checked.get(item.index, values[item.index])
+            checked[item.index] = self._value(item, positions, label(node))
         by = uncertain_divisor(node)
         if by is not None:
             checked[by] = self._divisor(by, values[by], label(node))
@@ -48,6 +49,11 @@ class PositionChecks:
         return {item: checked.get(item, values[item]) for item in node.all_input_nodes}
 
     def _value(self, item: Bounds, positions: Value, where: str) -> Value:
+        if item not in self._checked and item.first:
+            b, count = self._builder, positions.shape[0]
+            parts = [b.slice(positions, *limits) for limits in (([0], [1]), ([1], [count]))]
+            parts[0] = self._kernels.checked_positions(b, parts[0], item.low, item.high, where)
+            self._checked[item] = b.concatenate(parts, 0)
         if item not in self._checked:
             repeats = positions.repeats if positions.size else None
             found = self._kernels.checked_positions(

@@ -45,15 +45,17 @@ class Bounds:
         index: the node that gives the tensor.
         low: the smallest position; a symbolic number where a size is one.
         high: the largest.
+        first: of the first position alone.
     """
 
     index: fx.Node
     low: Any
     high: Any
+    first: bool = False
 
 
-_Rule = Callable[..., Iterator[tuple[Any, Any, Any]]]
-"""Takes a node's arguments; gives indices, the smallest and the largest permitted."""
+_Rule = Callable[..., Iterator[tuple[Any, ...]]]
+"""Takes a node's arguments; gives what `Bounds` has."""
 
 
 def _along(source: Any, dim: int, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
@@ -91,6 +93,8 @@ def _advanced(source: Any, indices: Any, *_: Any, **__: Any) -> Iterator[Any]:
 def _bags(weight: Any, index: Any, offsets: Any, *_: Any, **__: Any) -> Iterator[Any]:
     yield from _rows(weight, index)
     yield offsets, 0, compat.promise(index).numel()
+    # The first bag begins with the first index.
+    yield offsets, 0, 0, True
 
 
 def _sorter(source: Any, *_: Any, sorter: Any = None, **__: Any) -> Iterator[Any]:
@@ -141,7 +145,7 @@ def bounds(node: fx.Node, *, symbolic: bool = False) -> Iterator[Bounds]:
     rule = _RULES.get(str(compat.operator_name(node.target)))
     if rule is None:
         return
-    for index, low, high in rule(*node.args, **node.kwargs):
+    for index, low, high, *first in rule(*node.args, **node.kwargs):
         promise = compat.promise(index) if isinstance(index, fx.Node) else None
         if (
             isinstance(promise, torch.Tensor)
@@ -150,7 +154,7 @@ def bounds(node: fx.Node, *, symbolic: bool = False) -> Iterator[Bounds]:
             and not _is_empty(promise.shape)
             and not is_within(index, low, high)
         ):
-            yield Bounds(index, low, high)
+            yield Bounds(index, low, high, *first)
 
 
 _DIVISIONS = frozenset(
@@ -288,6 +292,7 @@ def wrong_constant(node: fx.Node) -> str | None:
         if values is None:
             continue
         with compat.real_tensors():
+            values = values[:1] if found.first else values
             smallest, largest = int(values.min()), int(values.max())
         if smallest < found.low or largest > found.high:
             wrong = out_of_range(smallest, largest, found.low, found.high)

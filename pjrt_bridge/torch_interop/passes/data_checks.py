@@ -89,7 +89,7 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
         return None
     graph = fx.Graph()
     end = graph.output(graph.graph_copy(module.graph, {}))
-    extremes: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}
+    extremes: dict[tuple[fx.Node, bool], tuple[fx.Node, fx.Node]] = {}
     for node in list(graph.nodes):
         if node is end:
             break
@@ -104,9 +104,10 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
                 _add_hits_check(graph, node, written)
             if indices:
                 for item in bounds(node):
-                    if item.index not in extremes:
-                        extremes[item.index] = _extremes(graph, item.index)
-                    _add_check(graph, node, item, extremes[item.index])
+                    key = item.index, item.first
+                    if key not in extremes:
+                        extremes[key] = _extremes(graph, *key)
+                    _add_check(graph, node, item, extremes[key])
                 if (by := divisor(node)) is not None:
                     _add_divisor_check(graph, node, by)
         mark_checked(node)
@@ -117,7 +118,10 @@ def _is_unchecked(node: fx.Node) -> bool:
     return node.op == "call_function" and not is_checked(node)
 
 
-def _extremes(graph: fx.Graph, index: fx.Node) -> tuple[fx.Node, fx.Node]:
+def _extremes(graph: fx.Graph, index: fx.Node, first: bool) -> tuple[fx.Node, fx.Node]:
+    if first:
+        one = computed(graph, torch.ops.aten.select.int, index, 0, 0)
+        return one, one
     found = [
         graph.call_function(operator, (index,))
         for operator in (torch.ops.aten.amin.default, torch.ops.aten.amax.default)

@@ -69,6 +69,22 @@ _OF_NUMBERS: dict[str, bool] = {
 """Operators that make a tensor of numbers, which its type may not hold, and whether they are given
 a shape first."""
 
+_RANGE = "aten.arange."
+"""The beginning of the names of operators that make a range of numbers."""
+
+_DRAWN_BY: dict[str, compat.OpOverload] = {
+    f"aten.{name}": found
+    for name, of_generator in (
+        ("rand.default", "rand.generator"),
+        ("randint.default", "randint.generator"),
+        ("randint.low", "randint.low_generator"),
+        ("randn.default", "randn.generator"),
+        ("randperm.default", "randperm.generator"),
+    )
+    if (found := compat.operator(f"aten.{of_generator}")) is not None
+}
+"""By operator that draws numbers without reading any the one that is given a generator."""
+
 _STEPS = 2
 """Where those that are not are given the number of elements, unless they make one."""
 
@@ -94,6 +110,7 @@ def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
     ):
         return None
     if torch.Tag.nondeterministic_seeded in target.tags:
+        target = _DRAWN_BY.get(str(target), target)
         if all(item.name != "generator" for item in target._schema.arguments):
             return None
         # The trial must not change the state of torch's generator.
@@ -164,9 +181,19 @@ def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | N
 def _refusal_of_numbers(target: compat.OpOverload, arguments: Any) -> str | None:
     """The error for a call that has no tensor among its arguments."""
     name = compat.operator_name(target) or ""
+    args, kwargs = arguments
+    if name.startswith(_RANGE):
+        # Fake tensors check the numbers, and the kernel the type.
+        call = ((0, 1, 1)[-len(args) :], {"dtype": kwargs.get("dtype")})
+        return _cached_error(_CallKey(target, call, promised=True))
+    if target in _DRAWN_BY.values():
+        if not all(isinstance(item, (int, list, tuple)) for item in args):
+            return None
+        few = tuple(_few(item, permuted=len(args) == 1) for item in args)
+        drawn = {key: kwargs.get(key) for key in ("dtype", "generator")}
+        return _cached_error(_CallKey(target, (few, drawn), promised=True))
     if name not in _OF_NUMBERS:
         return None
-    args, kwargs = arguments
     shape: tuple[Any, ...] = ()
     if _OF_NUMBERS[name]:
         # PyTorch rounds the number of a single element, and refuses it for more.
@@ -177,6 +204,19 @@ def _refusal_of_numbers(target: compat.OpOverload, arguments: Any) -> str | None
         return None
     call = ((*shape, *args), {"dtype": kwargs.get("dtype")})
     return _cached_error(_CallKey(target, call, promised=True))
+
+
+def _few(argument: Any, *, permuted: bool) -> Any:
+    """An argument of an operator that draws numbers, with which it draws few.
+
+    Args:
+        argument: a shape, a limit, or how many numbers are permuted.
+        permuted: the latter, where no shape is given.
+    """
+    if isinstance(argument, (list, tuple)):
+        return (min(math.prod(argument), 2),)
+    # More than half precision and integers of 16 bits count.
+    return min(argument, 1 << 16) if permuted else argument
 
 
 def _numbers(arguments: Any) -> list[complex]:

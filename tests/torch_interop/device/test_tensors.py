@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,25 @@ def test_printing_and_numbers() -> None:
 )
 def test_factories(make: Any) -> None:
     assert_alike(make(device="pjrt"), make())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [torch.zeros, torch.ones, torch.rand, partial(torch.full, fill_value=2)],
+    ids=["zeros", "ones", "rand", "full"],
+)
+def test_tensors_of_the_device_are_not_pinned(make: Any) -> None:
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+        make((2, 3), device="pjrt", pin_memory=True)
+    assert make((2, 3), device="pjrt", pin_memory=False).shape == (2, 3)
+
+
+def test_what_draws_nothing_refuses_what_pytorch_refuses() -> None:
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        torch.randint(300, (0,), dtype=torch.uint8, device="pjrt")
+    with pytest.raises(RuntimeError, match="check_random_bounds"):
+        torch.randint(6, (0,), dtype=torch.complex64, device="pjrt")
+    assert torch.randint(6, (0,), device="pjrt").shape == (0,)
 
 
 def test_empty_tensors_have_the_strides_that_are_asked_for() -> None:
@@ -173,6 +193,8 @@ def test_several_devices() -> None:
 def test_host_tensors_beside() -> None:
     here = torch.ones(3, device="pjrt")
     assert (here + torch.tensor(2.0)).tolist() == [3, 3, 3]
+    assert here.index_fill(0, torch.tensor([2]), 5.0).tolist() == [1, 1, 5]
+    assert here.index_fill_(0, torch.tensor([], dtype=torch.int64), 5.0).tolist() == [1, 1, 1]
     with pytest.raises((DeviceError, RuntimeError), match=r"(?s)add.*on cpu|same device"):
         here + torch.ones(3)
 

@@ -62,6 +62,25 @@ def test_an_index_out_of_range_raises_with_operator_line_and_numbers(
     assert_same(checked(INSIDE), function(INSIDE))
 
 
+@pytest.mark.parametrize("on_device", [False, True], ids=["graph", "device"])
+def test_the_first_bag_begins_with_the_first_index(on_device: bool, pjrt_device: None) -> None:
+    def bags(offsets: torch.Tensor) -> Any:
+        place = offsets.device
+        indices = torch.tensor([0, 1, 2]).to(place)
+        return torch.nn.functional.embedding_bag(indices, X.to(place), offsets)
+
+    right, wrong = torch.tensor([0, 1]), torch.tensor([1, 2])
+    called = bags if on_device else compiled(bags, check_indices=True)
+    place = "pjrt" if on_device else "cpu"
+    torch.testing.assert_close(called(right.to(place)).cpu(), bags(right))
+    with (
+        pytest.raises(RuntimeError, match=r"offsets\[0\] has to be 0")
+        if on_device
+        else (pytest.raises(IndexError, match="found indices from 1 to 1, expected 0 to 0"))
+    ):
+        called(wrong.to(place)).cpu()
+
+
 FROM_THE_END: dict[str, Callable[[torch.Tensor], Any]] = {
     "copied": lambda i: X.index_copy(0, i, X[:2]),
     "copied in place": lambda i: X.clone().index_copy_(0, i, X[:2]),

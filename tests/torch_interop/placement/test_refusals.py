@@ -79,6 +79,34 @@ REFUSED["steps out of range"] = (
     lambda x: x + torch.linspace(0, 300, 2, dtype=torch.uint8),
     (NARROW,),
 )
+REFUSED["a range of complex numbers"] = (
+    lambda x: x + torch.arange(2, dtype=torch.complex64),
+    (torch.ones(2),),
+)
+REFUSED["a range of no truths"] = (
+    lambda x: torch.cat([x, torch.arange(0, dtype=torch.bool)]),
+    (torch.ones(2),),
+)
+REFUSED["more numbers in another order than bytes hold"] = (
+    lambda x: x + torch.randperm(300, dtype=torch.uint8),
+    (torch.ones(300),),
+)
+REFUSED["more of them than half precision counts"] = (
+    lambda x: x + torch.randperm(3000, dtype=torch.float16),
+    (torch.ones(3000),),
+)
+REFUSED["no numbers in another order of a complex type"] = (
+    lambda x: torch.cat([x, torch.randperm(0, dtype=torch.complex64)]),
+    (torch.ones(2),),
+)
+REFUSED["draws beyond a type"] = (
+    lambda x: x + torch.randint(300, (2,), dtype=torch.uint8),
+    (torch.ones(2),),
+)
+REFUSED["no draws of a complex type"] = (
+    lambda x: torch.cat([x, torch.randint(6, (0,), dtype=torch.complex64)]),
+    (torch.ones(2),),
+)
 REFUSED["large and out of range"] = (
     lambda x: x.masked_fill(x > 1, -1e300),
     (torch.ones(100, 100),),

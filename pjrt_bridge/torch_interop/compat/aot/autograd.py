@@ -126,7 +126,7 @@ def decompositions(
     rules = {**_decompositions(), **quantized_decompositions()}
     table = {op: rule for op, rule in rules.items() if not keep(str(op))}
     if refused is not None:
-        table = {op: partial(_unless, refused, op, rule) for op, rule in table.items()}
+        table = unless_refused(refused, table)
     numbers = number_decompositions(table)
     found = {
         **table,
@@ -134,6 +134,18 @@ def decompositions(
         **accelerator_decompositions(traced=True),
     }
     return found if limited_by is None else with_number_limits(found, limited_by)
+
+
+def unless_refused(
+    refused: Callable[[OpOverload, Any], bool], table: Mapping[Any, Callable[..., Any]]
+) -> dict[Any, Callable[..., Any]]:
+    """A table of decompositions that leave calls as they are.
+
+    Args:
+        refused: says of an operator with its positional and keyword arguments that it stays.
+        table: the decompositions; of what one of them refuses the operator stays, too.
+    """
+    return {op: partial(_unless, refused, op, rule) for op, rule in table.items()}
 
 
 def _unless(

@@ -114,7 +114,8 @@ def _resize(
     sizes = (*self.shape[1:], *output_size)
     if min(sizes) < 1:
         raise RuntimeError(f"expected sizes of 1 or more, found {sizes}")
-    return rule(self, output_size, *options)
+    found = rule(self, output_size, *options)
+    return found.contiguous(memory_format=suggest_memory_format(self))
 
 
 def _resize_backward(

@@ -33,6 +33,7 @@ _ORDERS: Mapping[str, tuple[FormatRule, tuple[int, ...]]] = {
     "_native_batch_norm_legit.no_stats": (suggest_memory_format, (0,)),
     "_native_batch_norm_legit_functional.default": (suggest_memory_format, (0,)),
     "_native_batch_norm_legit_no_training.default": (suggest_memory_format, (0,)),
+    "baddbmm.default": (_contiguous, (0,)),
     "log_sigmoid_forward.default": (_contiguous, (0,)),
     "native_batch_norm.default": (suggest_memory_format, (0,)),
     "native_batch_norm_backward.default": (suggest_memory_format, (1, 0)),
@@ -42,6 +43,20 @@ _ORDERS: Mapping[str, tuple[FormatRule, tuple[int, ...]]] = {
 }
 """By operator the rule of the order, and the positions of the arguments that are copied into it;
 the first of these is the argument of the rule."""
+
+_REPEATING = (
+    "copysign.Tensor",
+    "div.Tensor_mode",
+    "floor_divide.default",
+    "heaviside.default",
+    "logaddexp.default",
+    "logaddexp2.default",
+    "logical_and.default",
+    "logical_or.default",
+    "logical_xor.default",
+)
+"""Elementwise operators of two tensors whose rules give a contiguous result where one is repeated
+along dimensions of the other, whatever the order of that."""
 
 
 def with_memory_orders(
@@ -53,6 +68,13 @@ def with_memory_orders(
         op = operator(f"aten.{name}")
         if op is not None:
             found[op] = partial(_in_order, order, places, op, table.get(op))
+    for name in _REPEATING:
+        op = operator(f"aten.{name}")
+        if op is not None:
+            found[op] = partial(_repeated, op, table.get(op))
+    by_number = operator("aten.copysign.Scalar")
+    if by_number is not None:
+        found[by_number] = _copysign
     unpool = torch.ops.aten.max_unpool2d.default
     if unpool in table:
         found[unpool] = partial(_unpool, table[unpool])
@@ -81,3 +103,32 @@ def _in_order(
 def _unpool(rule: Callable[..., Tensor], self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Its result is contiguous, or `channels_last`, whatever the order of the argument is."""
     return rule(self, *args, **kwargs).contiguous(memory_format=suggest_memory_format(self))
+
+
+def _repeated(
+    op: OpOverload, rule: Callable[..., Any] | None, first: Any, second: Any, **kwargs: Any
+) -> Any:
+    if isinstance(first, Tensor) and isinstance(second, Tensor) and first.shape != second.shape:
+        shape = torch.broadcast_shapes(first.shape, second.shape)  # type: ignore[no-untyped-call]
+        whole = first if first.shape == shape else second
+        if whole.shape == shape and not whole.is_contiguous():
+            given = [
+                item if item is whole else _lying_as(item.expand(shape), whole)
+                for item in (first, second)
+            ]
+            # This function is called again, with arguments of one shape.
+            return op(*given, **kwargs)
+    return NotImplemented if rule is None else rule(first, second, **kwargs)
+
+
+def _lying_as(tensor: Tensor, other: Tensor) -> Tensor:
+    """A copy in the order of another tensor of its shape."""
+    order = sorted(range(other.dim()), key=other.stride, reverse=True)
+    back = sorted(range(other.dim()), key=order.__getitem__)
+    return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
+
+
+def _copysign(self: Tensor, other: Any) -> Tensor:
+    """By the sign of a tensor: a rule of torch for numbers loses the order of the result."""
+    found: Tensor = torch.ops.aten.copysign.Tensor(self, torch.full((), other, device=self.device))
+    return found

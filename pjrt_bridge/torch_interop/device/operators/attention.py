@@ -32,7 +32,7 @@ def attention(
 ) -> Tensor:
     """`aten.scaled_dot_product_attention`; torch's own where the operator does not take a call."""
     given = (query, key, value, attn_mask)
-    if dropout_p or not _takes(*given) or (is_causal and attn_mask is not None):
+    if dropout_p or not _takes(*given):
         options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
         return cast(Tensor, OPERATOR.decompose(*given, dropout_p, is_causal, **options))
     mask = compat.added_mask(attn_mask, query.dtype)

@@ -42,7 +42,11 @@ from pjrt_bridge.torch_interop.resident.calls.other_sizes import Resizes
 from pjrt_bridge.torch_interop.resident.calls.overlaps import need_apart
 from pjrt_bridge.torch_interop.resident.client import failures
 from pjrt_bridge.torch_interop.resident.client.chosen import client, eager_mode
-from pjrt_bridge.torch_interop.resident.client.refusals import need_no_overlap, repeats_elements
+from pjrt_bridge.torch_interop.resident.client.refusals import (
+    need_no_overlap,
+    need_unpinned,
+    repeats_elements,
+)
 from pjrt_bridge.torch_interop.resident.storages import replacement, transfer
 from pjrt_bridge.torch_interop.resident.storages.factories import resize_as
 from pjrt_bridge.torch_interop.resident.storages.storage import (
@@ -73,6 +77,7 @@ def _call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
 
 def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     asked_op, given = op, args
+    need_unpinned(kwargs.get("pin_memory"))
     replaced = _REPLACED.get(op.__name__)
     if replaced is not None:
         op, args = replaced(op, args)

@@ -23,6 +23,10 @@ def random_from(
         index = tensor.device.index or 0
         found: torch.Tensor = run_on_host(op, args, {"generator": generator}, index, None)
         return found
+    if not tensor.numel():
+        # No program draws, and PyTorch looks at the limits.
+        op(torch.empty(0, dtype=tensor.dtype), low, high)
+        return tensor
     drawn = call(torch.ops.aten.randint_like.low_dtype, tensor, low, high)
     return tensor.copy_(drawn)
 

@@ -99,7 +99,7 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
     step = compat.traceable_step(op) or drawing or op
     layout: list[Any] = []
     rules = {
-        **compat.eager_decompositions(),
+        **compat.unless_refused(refused, compat.eager_decompositions()),
         **compat.decompositions(refused=refused),
         **compat.accelerator_decompositions(traced=False),
     }

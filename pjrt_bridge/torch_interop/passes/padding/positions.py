@@ -67,6 +67,9 @@ def check(e: Emission, node: fx.Node, applied: Applied) -> None:
     """
     where = label(node)
     for item in list(bounds(node, symbolic=True)):
+        if item.first:
+            # Bounds are numbers for all positions of a padded tensor.
+            continue
         # Pivots count from 1. A symbolic least is that of positions which count from the end, too.
         least = max(item.low, 0) if isinstance(item.low, int) else 0
         index = _filled(e, item.index, least, applied)

@@ -242,9 +242,13 @@ class Call:
 
     def _is_position(self, value: torch.Tensor) -> bool:
         """Whether a host tensor has positions, or is a mask, which torch takes for any device."""
-        if not self.op.__name__.startswith(AT_POSITIONS) or self.args[0].device.type != NAME:
+        if self.op.__name__.startswith(AT_POSITIONS):
+            places = self.args[1]
+        elif self.op.__name__.startswith(_FILLING):
+            places = self.args[2:3]
+        else:
             return False
-        return any(item is value for item in self.args[1])
+        return self.args[0].device.type == NAME and any(item is value for item in places)
 
     def _is_on(self, index: int, what: Any) -> None:
         if self.index < 0:
@@ -265,6 +269,8 @@ def can_move(view: torch.Tensor) -> bool:
 AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")
 """Operators, by the beginnings of their names, whose second argument is a list of positions."""
 
+_FILLING = "index_fill"
+"""The beginning of the names of operators whose third argument is a tensor of positions."""
 
 _OF_NUMBERS = ("Tensor", "number")
 """Types of arguments, by their names, that integers are values of, and not sizes or positions."""

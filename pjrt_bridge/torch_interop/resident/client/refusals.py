@@ -23,6 +23,19 @@ def pin_memory(tensor: torch.Tensor, device: torch.device | None = None) -> NoRe
     )
 
 
+def need_unpinned(pin_memory: bool | None) -> None:
+    """Refuse to make a tensor of the device in pinned memory, as torch does for its own devices.
+
+    Raises:
+        RuntimeError: it is to be pinned.
+    """
+    if pin_memory:
+        raise RuntimeError(
+            f"Only dense CPU tensors can be pinned, found pin_memory=True for a tensor on device "
+            f"{NAME!r}: leave it out"
+        )
+
+
 def other_layout(op: OpOverload, /, *args: Any, **kwargs: Any) -> NoReturn:
     """Any operator on nested or quantized tensors of the device.
 

@@ -15,6 +15,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat.devices import third_party_device
 from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.resident.client.chosen import existing_index
+from pjrt_bridge.torch_interop.resident.client.refusals import need_unpinned
 from pjrt_bridge.torch_interop.resident.storages.storage import contents_of, empty, is_resident
 from pjrt_bridge.torch_interop.resident.storages.zeros import filled, zeros_over
 from pjrt_bridge.torch_interop.uninitialized import fills
@@ -38,6 +39,7 @@ def empty_of_format(
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     """`aten.empty.memory_format`."""
+    need_unpinned(pin_memory)
     dtype = dtype or torch.get_default_dtype()
     return _uninitialized(empty(size, dtype, existing_index(device), _strides(size, memory_format)))
 
@@ -52,6 +54,7 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
     """`aten.empty_strided`."""
+    need_unpinned(pin_memory)
     dtype = dtype or torch.get_default_dtype()
     return _uninitialized(empty(size, dtype, existing_index(device), stride))
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from pjrt_bridge.errors import HostFallbackWarning
+
 RESIZED: dict[str, tuple[int, dict[str, Any]]] = {
     "nearest, twice": (2, {"scale_factor": 2}),
     "nearest, a fraction": (2, {"scale_factor": 1.7}),
@@ -56,6 +58,22 @@ def test_resizing_keeps_the_order_of_channels() -> None:
     x = torch.randn(2, 3, 5, 6).to(memory_format=torch.channels_last)
     for mode in ("nearest", "bilinear"):
         _alike(lambda x, m=mode: functional.interpolate(x, scale_factor=2, mode=m), x)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear"])
+def test_resized_rows_are_contiguous_whatever_lies_within(mode: str) -> None:
+    x = torch.randn(6, 3, 2).transpose(0, 2)
+    expected = functional.interpolate(x, scale_factor=2, mode=mode)
+    found = functional.interpolate(x.to("pjrt"), scale_factor=2, mode=mode)
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_resizing_of_types_without_a_kernel_is_refused(mode: str) -> None:
+    x = torch.ones(1, 1, 4, 4, dtype=torch.int32, device="pjrt")
+    with pytest.warns(HostFallbackWarning), pytest.raises(NotImplementedError, match="'Int'"):
+        functional.interpolate(x, size=(6, 6), mode=mode)
 
 
 def test_resizing_in_half_precision() -> None:

@@ -41,7 +41,48 @@ def refilled(x: Tensor) -> Tensor:
     return functional.max_unpool2d(pooled, places, 1)
 
 
-FUNCTIONS = (normalized, scaled, power, float_power, functional.logsigmoid, refilled)
+def divided(x: Tensor) -> Tensor:
+    return torch.div(x, torch.tensor(2.0, device=x.device), rounding_mode="floor")
+
+
+def divided_by_rows(x: Tensor) -> Tensor:
+    return torch.floor_divide(x, torch.full((x.shape[-1],), 2.0, device=x.device))
+
+
+def signed(x: Tensor) -> Tensor:
+    return torch.copysign(x, -2.0)
+
+
+def signed_by_one(x: Tensor) -> Tensor:
+    return torch.copysign(x, torch.tensor(-2.0, device=x.device))
+
+
+def logarithm_of_sums(x: Tensor) -> Tensor:
+    return torch.logaddexp(torch.tensor(1.0, device=x.device), x)
+
+
+def both(x: Tensor) -> Tensor:
+    return torch.logical_and(torch.tensor(True, device=x.device), x)
+
+
+def product_added(x: Tensor) -> Tensor:
+    added = x[:, 0] if x.dim() == 4 else x
+    wide, high = added.shape[-1], added.shape[-2]
+    factors = [torch.ones(2, *sizes, device=x.device) for sizes in ((high, 3), (3, wide))]
+    return torch.baddbmm(added, *factors)
+
+
+BROADCASTING = (divided, divided_by_rows, signed, signed_by_one, logarithm_of_sums, both)
+FUNCTIONS = (
+    product_added,
+    *BROADCASTING,
+    normalized,
+    scaled,
+    power,
+    float_power,
+    functional.logsigmoid,
+    refilled,
+)
 
 
 def drawn(x: Tensor) -> tuple[Tensor, Tensor]:

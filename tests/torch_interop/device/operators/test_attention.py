@@ -98,6 +98,8 @@ HOW: dict[str, dict[str, Any]] = {
     "scaled": {"scale": 0.3},
     "mask": {"attn_mask": MASK},
     "added": {"attn_mask": MASK.float() * 0.5},
+    "a causal mask": {"attn_mask": MASK, "is_causal": True},
+    "a causal one that is added": {"attn_mask": MASK.float() * 0.5, "is_causal": True},
     "a mask for each head": {"attn_mask": MASK.expand(2, 3, 4, 4)},
     "a mask for all heads": {"attn_mask": MASK[None, None]},
     "a row that sees nothing": {"attn_mask": torch.tensor([[False] * 4, [True] * 4] * 2)},
