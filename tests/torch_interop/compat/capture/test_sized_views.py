@@ -66,5 +66,5 @@ def test_results_are_views(view: Callable[[torch.Tensor], torch.Tensor]) -> None
 def test_windows_that_do_not_fit() -> None:
     run = torch.compile(lambda x: x.unfold(0, x.shape[0] + 1, 1), backend="pjrt")
     for length in (4, 5, 6):
-        with pytest.raises(RuntimeError, match="(?i)maximum size for tensor at dimension 0"):
+        with pytest.raises(RuntimeError, match=r"(?i)maximum size for tensor at dimension 0"):
             run(torch.ones(length))
