@@ -172,8 +172,12 @@ def _remaining(number: int, divisor: int) -> int | None:
     return number % divisor if divisor != 0 else None
 
 
-_CHOOSING = {torch.maximum: max, torch.minimum: min}
-_OTHERWISE = {operator.floordiv: _floored, operator.mod: _remaining, **_CHOOSING}
+_CHOOSING: dict[Any, Callable[..., Any]] = {torch.maximum: max, torch.minimum: min}
+_OTHERWISE: dict[Any, Callable[..., Any]] = {
+    operator.floordiv: _floored,
+    operator.mod: _remaining,
+    **_CHOOSING,
+}
 """Operators of which something else is calculated for numbers."""
 _IN_PLACE = frozenset(
     function for name, function in vars(operator).items() if name.startswith("__i")
