@@ -106,7 +106,13 @@ def bit_length(number: int) -> int:
 
 
 def counted(start: int, stop: int, step: int = 1) -> tuple[int, ...]:
-    """The numbers of a `range`, whose count alone is of the graph."""
+    """The numbers of a `range`, whose count alone is of the graph.
+
+    Raises:
+        ValueError: the step is 0.
+    """
+    if step == 0:
+        raise ValueError("range() arg 3 must not be zero")
     count = (stop - start + step - 1) // step if step > 0 else (start - stop - step - 1) // -step
     return tuple([start + at * step for at in range(count)])
 

@@ -23,7 +23,7 @@ from torch._refs import tril_indices, triu_indices
 from torch.nn import functional
 from torch.nn.modules import utils
 
-from pjrt_bridge.torch_interop.compat.capture import functions_of_shapes
+from pjrt_bridge.torch_interop.compat.capture import functions_of_shapes, signals, sized_views
 from pjrt_bridge.torch_interop.compat.capture import sized_functions as sized
 from pjrt_bridge.torch_interop.compat.capture.size_arithmetic import OF_MATH
 from pjrt_bridge.torch_interop.compat.capture.sized_pools import pool, tuple_of
@@ -87,6 +87,10 @@ def _functions() -> dict[Any, Callable[..., Any]]:
             )
         },
         functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
+        torch.diag: sized_views.diag,
+        torch.diagonal: sized_views.diagonal,
+        torch.diag_embed: sized_views.diag_embed,
+        torch.Tensor.unfold: sized_views.unfold,
         **OF_MATH,
     }
 
@@ -100,11 +104,11 @@ _NOT_LOWERED = frozenset(
 """Functions whose operators have no lowering: they are traced otherwise for any size."""
 
 _UNCHECKED = frozenset(
-    ()
+    (torch.istft,)
     if DispatchKey.CompositeImplicitAutograd in _aten.one_hot.default.py_kernels
-    else (functional.one_hot,)
+    else (torch.istft, functional.one_hot)
 )
-"""Functions that torch (2.11) traces without their checks of data."""
+"""Functions that torch (`one_hot`: 2.11) traces without their checks of data."""
 
 _WITHOUT_GRADIENTS = frozenset((torch.vander, torch.linalg.vander))
 """Functions that write over what their gradients need: AOTAutograd cannot trace them (2.13)."""
@@ -116,6 +120,7 @@ _OF_SHAPES: dict[Any, Callable[..., Any]] = {
     functional.max_pool1d: functions_of_shapes.max_pool1d,
     torch.take_along_dim: functions_of_shapes.take_along_dim,
     torch.gradient: functions_of_shapes.gradient,
+    torch.istft: signals.istft,
     torch.vander: functions_of_shapes.vander,
     torch.linalg.vander: functions_of_shapes.linalg_vander,
     torch.tensor_split: functions_of_shapes.tensor_split,
@@ -125,10 +130,15 @@ _OF_SHAPES: dict[Any, Callable[..., Any]] = {
 
 _METHODS = {
     "kron": torch.kron,
+    "diag": torch.diag,
+    "diag_embed": torch.diag_embed,
+    "diagonal": torch.diagonal,
     "histc": torch.histc,
+    "istft": torch.istft,
     "take_along_dim": torch.take_along_dim,
     "tensor_split": torch.tensor_split,
     "split": torch.split,
+    "unfold": torch.Tensor.unfold,
 }
 """Methods of tensors, by name, and the functions that they are."""
 

@@ -61,13 +61,17 @@ def _trace_ranges(is_for_us: Callable[[Any], bool]) -> None:
 
 
 def _counts_symbols(given: Sequence[Any]) -> bool:
-    """Whether a range is from symbols, or to them, in steps that are known."""
+    """Whether a range is from symbols, to them, or in steps of them."""
     *ends, step = given if len(given) == 3 else [*given, None]
     return (
-        any(map(_is_whole, ends))
+        any(map(_is_whole, given))
         and all(item.is_python_constant() or _is_whole(item) for item in ends)
-        and (step is None or (step.is_python_constant() and step.as_python_constant() != 0))
+        and (step is None or _is_whole(step) or _is_step(step))
     )
+
+
+def _is_step(item: VariableTracker) -> bool:
+    return item.is_python_constant() and item.as_python_constant() != 0
 
 
 def _by_divisors(function: Callable[..., int]) -> Callable[[Any, Any, Any], Any]:

@@ -15,6 +15,8 @@ from torch.utils._sympy.functions import (
     IntTrueDiv,
     Max,
     Min,
+    Mod,
+    PythonMod,
     RoundToInt,
     ToFloat,
     TruncToInt,
@@ -92,7 +94,12 @@ _MOST_PARTS = 16
 
 
 def _without_rounding(size: Any) -> list[Any]:
-    """An expression without what rounds; for each operand of a `Max` or `Min` one of its own."""
+    """An expression without what rounds; for each operand of a `Max` or `Min` one of its own.
+
+    A remainder is what rounding leaves over.
+    """
+    for remainder in (Mod, PythonMod, sympy.Mod):
+        size = size.replace(remainder, lambda number, divisor: sympy.Integer(0))
     for rounding in (FloorToInt, CeilToInt, TruncToInt, RoundToInt, ToFloat):
         size = size.replace(rounding, lambda number: number)
     for division in (FloorDiv, IntTrueDiv, FloatTrueDiv):

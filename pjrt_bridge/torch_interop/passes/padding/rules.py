@@ -127,21 +127,6 @@ def _checked(use: Use) -> PaddedDims:
     raise MixesRows("it may refuse what is in the padding")
 
 
-def _along(name: str) -> Callable[[Use], PaddedDims]:
-    """Operators that work along the dimensions that an argument names."""
-
-    def dims(use: Use) -> PaddedDims:
-        ranks = {use.rank(tensor) for tensor in use.tensors}
-        if len(ranks) != 1:
-            raise MixesRows("its arguments differ in their number of dimensions")
-        found = use.aligned(use.tensors)
-        if found.keys() & use.named(name, ranks.pop()):
-            raise MixesRows("it works along the dimension")
-        return found
-
-    return dims
-
-
 def _triangle(use: Use) -> PaddedDims:
     """What is above or below a diagonal depends on positions in the last two dimensions."""
     found = use.dims("self")
@@ -225,7 +210,7 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(moves.unsqueezed, moves=True), "unsqueeze")
     put(PaddingRule(moves.squeezed, moves=True), "squeeze")
     put(PaddingRule(moves.selected, ("index",)), "select")
-    put(PaddingRule(_along("dim"), moves=True), "unbind")
+    put(PaddingRule(moves.unbound, moves=True), "unbind")
     put(PaddingRule(moves.sliced), "slice")
     put(PaddingRule(moves.split), "split", "split_with_sizes")
     put(PaddingRule(moves.stacked, moves=True), "stack")

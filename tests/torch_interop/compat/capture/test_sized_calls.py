@@ -61,7 +61,11 @@ def _in_blocks(x: torch.Tensor) -> torch.Tensor:
     made = [x[:, :, at : at + 10].softmax(2) * at for at in range(0, x.shape[2], 10)]
     last = [x[:, :, at] for at in range(x.shape[2] - 2, x.shape[2])]
     behind = [x[:, :, at] for at in range(x.shape[2] - 1, -1, -10)]
-    return torch.cat(made, 2) + sum(last)[..., None] + behind[-1][..., None]
+    third = x.shape[2] // 3
+    starts = [x[:, :, at] for at in range(0, 3 * third, third)]
+    whole = [x[:, :, at : at + x.shape[2]] for at in range(0, x.shape[2], x.shape[2])]
+    rest = sum(last) + sum(starts)
+    return torch.cat(made, 2) + rest[..., None] + behind[-1][..., None] + whole[0]
 
 
 IMAGES = [(2, 3, length, 5) for (length,) in LENGTHS]

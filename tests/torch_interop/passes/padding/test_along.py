@@ -352,6 +352,13 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, y, w: (F.bilinear(x, y, w), F.bilinear(x[None], y[None], w).sum(1)),
         (X, torch.randn(N, 3), torch.randn(2, 4, 3)),
     ),
+    "borders up to a multiple": (
+        lambda x: (
+            F.pad(x, (0, 0, 0, 8 - x.shape[0] % 8)).view(-1, 8, 4).mean(1),
+            F.pad(x, (0, 0, -x.shape[0] % 4, 0), value=2.0).view(-1, 4, 4).cumsum(0),
+        ),
+        (X,),
+    ),
     "borders of the size": (
         lambda x: (
             F.pad(x, (0, 0, x.shape[0], 1)),

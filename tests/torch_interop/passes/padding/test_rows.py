@@ -71,6 +71,10 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "selected and sliced": (lambda x: x[:, 1, ::2] + x[:, -1, 3:], (CUBE,)),
     "sliced as a whole": (lambda x: x[0:] * 2, (X,)),
     "divided": (lambda x: (x.split(2, 2), x.unbind(1)), (CUBE,)),
+    "unbound before the dimension": (
+        lambda x: (x.transpose(0, 2).unbind(0), x.permute(1, 2, 0).unbind(-2)),
+        (CUBE,),
+    ),
     "stacked": (lambda x, y: (torch.stack([x, y], 1), torch.stack([y, x], -1)), (X, X)),
     "concatenated": (lambda x, y: torch.cat([x, y], 1), (X, Y)),
     "expanded": (lambda x: x.sum(1)[:, None, None].expand(-1, 3, 2) * 1, (X,)),

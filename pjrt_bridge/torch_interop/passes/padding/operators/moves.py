@@ -101,6 +101,15 @@ def selected(use: Use) -> PaddedDims:
     return dropped(found, [dim])
 
 
+def unbound(use: Use) -> PaddedDims:
+    """All rows of a dimension, each by itself."""
+    found = use.dims("self")
+    (dim,) = use.named("dim", use.rank("self"))
+    if dim in found:
+        raise MixesRows("it gives as many results as there are rows")
+    return dropped(found, [dim])
+
+
 def sliced(use: Use) -> PaddedDims:
     """Some rows of a dimension, or all."""
     found, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
