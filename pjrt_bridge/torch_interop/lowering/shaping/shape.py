@@ -157,9 +157,24 @@ def part(c: Context, x: Value, dim: int, start: int, stop: int, step: int = 1) -
     """`x` restricted to `range(start, stop, step)` along one dimension."""
     if (start, stop, step) == (0, x.shape[dim], 1):
         return x
-    low, high, strides = [0] * x.rank, list(x.shape), [1] * x.rank
-    low[dim], high[dim], strides[dim] = start, stop, step
-    return c.b.slice(x, tuple(low), tuple(high), tuple(strides))
+    turned, order = _with_channels_last(c, x)
+    low, high, strides = [0] * x.rank, list(turned.shape), [1] * x.rank
+    at = order.index(dim)
+    low[at], high[at], strides[at] = start, stop, step
+    found = c.b.slice(turned, tuple(low), tuple(high), tuple(strides))
+    return found if turned is x else c.b.transpose(found, inverse_order(order))
+
+
+def _with_channels_last(c: Context, x: Value) -> tuple[Value, Order]:
+    """A value with its dimensions as they lie in memory, and their order.
+
+    Only data of convolutions is turned. Compilers write what is cut or padded row-major, and would
+    copy such data before and after.
+    """
+    order, plain = memory_order(x), tuple(range(x.rank))
+    if x.rank < 4 or order != (0, *plain[2:], 1):
+        return x, plain
+    return c.b.transpose(x, order), order
 
 
 @lowering("aten.constant_pad_nd.default")
@@ -168,7 +183,12 @@ def constant_pad(c: Context, x: Value, pad: Sequence[int], value: bool | int | f
     low, high = [0] * x.rank, [0] * x.rank
     for pair, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         low[-1 - pair], high[-1 - pair] = before, after
-    return c.b.pad(x, c.full((), value, x.dtype), tuple(low), tuple(high))
+    if not any((*low, *high)):
+        return x
+    turned, order = _with_channels_last(c, x)
+    amounts = ([item[dim] for dim in order] for item in (low, high))
+    padded = c.b.pad(turned, c.full((), value, x.dtype), *amounts)
+    return padded if turned is x else c.b.transpose(padded, inverse_order(order))
 
 
 @lowering(
