@@ -225,6 +225,19 @@ def test_what_is_none(name: str) -> None:
     assert noted(two(NONE[name])) == []
 
 
+def test_small_values_are_computed_once() -> None:
+    """A number for each column is not computed again in each row; a conversion costs nothing."""
+    b = Builder([TensorType((64, 32), F32), TensorType((32,), F32), TensorType((32,), BF16)])
+    x, variance, weight = b.parameters
+    scale = b.rsqrt(b.add(variance, b.full((32,), 1e-5, F32)))
+    wide = b.convert(weight, F32)
+    scaled = b.multiply(x, b.broadcast_in_dim(scale, (64, 32), (1,)))
+    found = noted(b.finish([b.multiply(scaled, b.broadcast_in_dim(wide, (64, 32), (1,)))]))
+    assert [operations(item) for item in found] == [
+        ["read", "read", "multiply", "read", "multiply"]
+    ]
+
+
 def test_small_values_may_be_computed_by_themselves() -> None:
     def body(b: Builder, x: Value, y: Value) -> Value:
         return b.add(x, b.broadcast_in_dim(b.sin(y), x.shape, (1,)))
