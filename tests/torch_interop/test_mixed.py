@@ -154,7 +154,8 @@ def test_an_exception_of_an_operator_reaches_the_user_and_leaves_all_usable() ->
             run(x + 665)
     assert_same(run(x), torch.full((4,), 6.0))
     gc.collect()
-    assert live() == before
+    # What earlier tests left may go in the meantime.
+    assert {kind: count for kind, count in live().items() if count > before.get(kind, 0)} == {}
 
 
 def test_a_segment_that_cannot_be_compiled_runs_on_the_host(
