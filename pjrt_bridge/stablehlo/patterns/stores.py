@@ -18,7 +18,7 @@ _MOVES = ("stablehlo.reshape", "stablehlo.transpose")
 
 def stored(b: Builder, operation: Operation) -> Sequence[Value] | None:
     """A call of a function that gives its argument back: the argument, where it is in memory."""
-    if len(operation.operands) != 1 or not _is_identity(operation.handle):
+    if len(operation.operands) != 1:
         return None
     (value,) = operation.operands
     (handle,) = operation.handle.operands
@@ -26,7 +26,8 @@ def stored(b: Builder, operation: Operation) -> Sequence[Value] | None:
     while made is not None and made.name in _MOVES:
         made = operation_of(made.operands[0])
     is_written = made is not None and made.name == "stablehlo.custom_call"
-    return [value] if is_written and memory_order(value) == tuple(range(value.rank)) else None
+    is_row_major = is_written and memory_order(value) == tuple(range(value.rank))
+    return [value] if is_row_major and _is_identity(operation.handle) else None
 
 
 def _is_identity(call: Any) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo import Builder, Value, inverse_order, memory_order
+from pjrt_bridge.stablehlo import Builder, Order, Value, inverse_order, memory_order
 from pjrt_bridge.stablehlo.kernel_attributes import Convolution
 from pjrt_bridge.stablehlo.kernels import Kernels
 
@@ -41,7 +41,7 @@ class ConvolutionsInOrder(Kernels):
         letters = tuple(part[:2] for part in how.dimension_numbers)
         is_gradient = letters == _GRADIENT
         sides = (x, weight) if is_gradient else (x,)
-        last = (0, *range(2, x.rank), 1)
+        last = _channels_last(x.rank)
         has_order = is_gradient or letters in _DATA
         if not has_order or x.rank < 3 or last not in map(memory_order, sides):
             return super().convolution(b, x, weight, how, accumulator=accumulator, dtype=dtype)
@@ -67,7 +67,7 @@ class ConvolutionsInOrder(Kernels):
         dtype: DType,
     ) -> Value:
         """A convolution with a kernel of one place."""
-        last = (0, *range(2, x.rank), 1)
+        last = _channels_last(x.rank)
 
         def rows(data: Value) -> Value:
             """A row of channels for each place."""
@@ -84,6 +84,11 @@ class ConvolutionsInOrder(Kernels):
         y = self.product(b, rows(x), matrix, accumulator=accumulator, dtype=dtype)
         shape = (x.shape[0], *x.shape[2:], y.shape[1])
         return b.transpose(b.reshape(y, shape), inverse_order(last))
+
+
+def _channels_last(rank: int) -> Order:
+    """The order of (batch, channels, *spatial) data; also of one spatial dimension."""
+    return (0, *range(2, rank), 1)
 
 
 def _is_product(x: Value, weight: Value, how: Convolution) -> bool:
