@@ -57,6 +57,18 @@ def numbers(shape: Sequence[int], special: bool, seed: int) -> torch.Tensor:
     return x
 
 
+def spread(given: torch.Tensor, positions: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The numbers, added up at their positions; those at positions outside are left out."""
+    planes = like.shape[:2]
+    inside = positions < like[0, 0].numel()
+    sums = torch.zeros(*planes, like[0, 0].numel()).scatter_add_(
+        2,
+        torch.where(inside, positions, 0).reshape(*planes, -1),
+        torch.where(inside, given, 0).reshape(*planes, -1),
+    )
+    return torch.empty_like(like).copy_(sums.reshape(like.shape))
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(
     shape=st.tuples(*(st.integers(1, high) for high in (2, 20, 11, 11))),
@@ -87,12 +99,14 @@ def test_it_is_pytorchs(
     torch.compiler.reset()
     found = torch.compile(pooled, backend="pjrt", dynamic=False)(sides[1])
     given = torch.randn(expected[0].shape, generator=torch.Generator().manual_seed(seed))
-    for (values, _), side in zip((expected, found), sides, strict=True):
-        (side.grad,) = torch.autograd.grad(values, side, given)
-    for pair in (*zip(found, expected, strict=True), (sides[1].grad, sides[0].grad)):
+    # PyTorch writes outside of the memory for windows that lie in the padding alone.
+    if bool((expected[1] < x[0, 0].numel()).all()):
+        (gradients,) = torch.autograd.grad(expected[0], sides[0], given)
+    else:
+        gradients = spread(given, expected[1], x)
+    (ours,) = torch.autograd.grad(found[0], sides[1], given)
+    for pair in (*zip(found, expected, strict=True), (ours, gradients)):
         torch.testing.assert_close(*pair, equal_nan=True)
-        assert pair[0] is not None
-        assert pair[1] is not None
         assert pair[0].stride() == pair[1].stride()
     assert torch.equal(found[0].signbit(), expected[0].signbit())
 
