@@ -60,6 +60,19 @@ class Pooling:
 
 
 @dataclass(frozen=True)
+class Recurrence:
+    """A recurrent layer in one direction.
+
+    Attributes:
+        kind: of cell: "tanh" or "relu" of a sum, "gru" or "lstm" with PyTorch's order of gates.
+        reverse: it goes from the last step to the first.
+    """
+
+    kind: str
+    reverse: bool
+
+
+@dataclass(frozen=True)
 class Attention:
     """The numbers of `softmax(scale * query @ key^T + mask) @ value`.
 

@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import (
     Expression,
     Norm,
     Pooling,
+    Recurrence,
     Reduction,
 )
 from pjrt_bridge.stablehlo.position_kernels import PositionKernels
@@ -164,6 +165,64 @@ class Kernels(PositionKernels):
             positions: see `max_pool`, integers.
             shape: of the data, and of the result.
             how: the windows.
+        """
+        return None
+
+    def recurrence(
+        self,
+        b: Builder,
+        given: Value,
+        states: tuple[Value, Value],
+        weight: Value,
+        bias: Value | None,
+        count: Value | None,
+        how: Recurrence,
+        *,
+        save: bool,
+    ) -> tuple[Value, Value, Value] | None:
+        """Emit all steps of a recurrent layer as one kernel; None where there is none, as here.
+
+        Args:
+            b: the builder to emit into.
+            given: products of the inputs, (steps, batch, gates * size).
+            states: the first state and the first cells, (batch, size); only an LSTM has cells.
+            weight: of the state, (gates * size, size).
+            bias: added to the product of the state, (gates * size,).
+            count: how many steps are no padding, an integer; None for all.
+            how: the layer.
+            save: whether what gradients need is a result, too.
+
+        Returns:
+            The states of all steps, (steps, batch, size); the cells of an LSTM; and what gradients
+            need of a GRU (reset, update, new, product for the new one) or an LSTM (input, forget,
+            cell and output gate), (steps, batch, 4 * size). What there is not has size 0.
+        """
+        return None
+
+    def recurrence_gradients(
+        self,
+        b: Builder,
+        of_results: tuple[Value, Value],
+        results: tuple[Value, Value, Value],
+        states: tuple[Value, Value],
+        weight: Value,
+        count: Value | None,
+        how: Recurrence,
+    ) -> tuple[Value, Value, Value, Value] | None:
+        """Emit the gradients of `recurrence` as one kernel; None where there is none, as here.
+
+        Args:
+            b: the builder to emit into.
+            of_results: gradients of the states and of the cells of all steps.
+            results: what `recurrence` gave.
+            states: see there.
+            weight: see there.
+            count: see there.
+            how: the layer.
+
+        Returns:
+            Gradients of what was given; for a GRU those of the products of the state, which for
+            others are the same and have size 0; those of the first state and of the first cells.
         """
         return None
 

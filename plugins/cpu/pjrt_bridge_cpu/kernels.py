@@ -16,6 +16,7 @@ from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
 from pjrt_bridge_cpu.pooling import PooledMaxima
 from pjrt_bridge_cpu.positions import CheckedPositions
+from pjrt_bridge_cpu.recurrences import Recurrences
 from pjrt_bridge_cpu.reductions import BlockedReductions
 from pjrt_bridge_cpu.small_products import SmallProducts
 from pjrt_bridge_cpu.thin_products import ThinProducts
@@ -33,6 +34,7 @@ class XlaKernels(
     Overwrites,
     PooledMaxima,
     CheckedPositions,
+    Recurrences,
     ComplexProducts,
     ThinProducts,
     SmallProducts,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernel_attributes import Recurrence
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, OptionalValues
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.recurrent.operators import SAVED
@@ -80,6 +81,10 @@ def recurrence(
     length: Value | None = None,
 ) -> OptionalValues:
     """A layer in one direction, of the products with its inputs; see `recurrent/operators.py`."""
+    how = Recurrence(kind, reverse)
+    made = c.kernels.recurrence(c.b, given, (h, s), weight, bias, length, how, save=save)
+    if made is not None:
+        return c.promised(*made)
     found = _forward(c, given, h, s, weight, bias, kind, reverse, length, h.dtype, save=save)
     return c.promised(*found[:3])
 
@@ -171,6 +176,17 @@ def recurrence_backward(
 ) -> OptionalValues:
     """Gradients of `recurrence` by what it was given, its products, and its first state."""
     b, dtype = c.b, outputs.dtype
+    called = c.kernels.recurrence_gradients(
+        b,
+        (of_outputs, of_cells),
+        (outputs, cells, saved),
+        (h, s),
+        weight,
+        length,
+        Recurrence(kind, reverse),
+    )
+    if called is not None:
+        return c.promised(*called)
     recurrent = c.widen(weight)
     count = _count(c, outputs.shape[0], length)
     states = (cells, s) if kind == "lstm" else (outputs, h)

@@ -35,6 +35,12 @@ POOL_MAXIMA: int
 POOL_POSITIONS: int
 """Address of the XLA_FFI_Handler that finds where these are (`native/pool.h`)."""
 
+RUN_RECURRENCE: int
+"""Address of the XLA_FFI_Handler that runs a recurrent layer (`native/recurrence.h`)."""
+
+RUN_RECURRENCE_BACKWARD: int
+"""Address of the XLA_FFI_Handler that computes the gradients of one (`native/recurrence.h`)."""
+
 SUM_BAGS: int
 """Address of the XLA_FFI_Handler that sums bags of rows (`native/bags.h`)."""
 

@@ -75,7 +75,8 @@ count_of(const Buffer *buffer)
 int
 read_arrays(const Frame *frame, int operands, int results, const Buffer **all, char *message)
 {
-    static const char *const COUNTS[] = {"no", "one", "two", "three", "four"};
+    static const char *const COUNTS[] = {"no", "one", "two", "three", "four",
+                                         "five", "six", "seven", "eight", "nine"};
     const bool several = results > 1;
     if (frame->operands.count != operands || frame->results.count != results)
         return fail(message, "expected %s operands and %s result%s", COUNTS[operands],

@@ -42,7 +42,7 @@ int64_t size_of_type(int dtype);
 /* How many elements a buffer has. */
 int64_t count_of(const Buffer *buffer);
 
-/* The arrays of a call with so many operands and results, at most four of each: the operands, and
+/* The arrays of a call with so many operands and results, at most nine of each: the operands, and
  * then the results. */
 int read_arrays(const Frame *frame, int operands, int results, const Buffer **all, char *message);
 

@@ -18,6 +18,7 @@
  *     parts.c      a large call on several threads
  *     pool.c       another one: maxima of windows, and their gradients
  *     positions.c  another one: a check of positions
+ *     recurrence.c another one: a recurrent layer over all steps of time (cells.h, panels.h)
  *     run.c        a part of a call: tensors of buffers, and the operator
  *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
@@ -37,6 +38,7 @@
 #include "norm.h"
 #include "pool.h"
 #include "positions.h"
+#include "recurrence.h"
 #include "thin.h"
 #include "torch.h"
 #include "windows.h"
@@ -206,6 +208,8 @@ PyInit__aten(void)
         add_address(module, "POOL_GRADIENTS", (void *)pool_gradients) ||
         add_address(module, "POOL_MAXIMA", (void *)pool_maxima) ||
         add_address(module, "POOL_POSITIONS", (void *)pool_positions) ||
+        add_address(module, "RUN_RECURRENCE", (void *)run_recurrence) ||
+        add_address(module, "RUN_RECURRENCE_BACKWARD", (void *)run_recurrence_backward) ||
         add_address(module, "SUM_BAGS", (void *)sum_bags) ||
         add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
