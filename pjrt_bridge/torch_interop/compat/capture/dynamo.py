@@ -38,6 +38,7 @@ from pjrt_bridge.torch_interop.compat.capture.recurrent_modules import trace_rec
 from pjrt_bridge.torch_interop.compat.capture.sized_calls import trace_symbolic_sizes
 from pjrt_bridge.torch_interop.compat.capture.sizes_in_numpy import trace_sizes_in_numpy
 from pjrt_bridge.torch_interop.compat.capture.sizes_of_views import keep_sizes_of_views
+from pjrt_bridge.torch_interop.compat.capture.strided_windows import trace_strided_windows
 from pjrt_bridge.torch_interop.compat.capture.tensor_checks import trace_tensor_checks
 from pjrt_bridge.torch_interop.compat.capture.tensor_types import trace_tensor_types
 from pjrt_bridge.torch_interop.compat.capture.whole_numbers import trace_whole_numbers
@@ -274,6 +275,7 @@ def trace_recurrent_layers(
 _choose_steps()
 trace_symbolic_sizes(_is_for_pjrt)
 trace_products(_is_for_pjrt)
+trace_strided_windows(_is_for_pjrt)
 trace_sizes_in_numpy(_is_for_pjrt)
 trace_whole_numbers(_is_for_pjrt)
 trace_tensor_checks(_is_for_pjrt)
