@@ -57,23 +57,23 @@ def windows(
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _SymbolicStrides:
     """Sizes and strides, which may be symbols."""
 
     sizes: Sequence[Any]
     strides: Sequence[Any]
 
-    def merged(self, dim: int) -> _Layout | None:
+    def merged(self, dim: int) -> _SymbolicStrides | None:
         """With a dimension and the next as one; None where that is no view."""
         size, step = self.sizes[dim + 1], self.strides[dim + 1]
         if not is_always(self.strides[dim] == size * step):
             return None
-        return _Layout(
+        return _SymbolicStrides(
             [*self.sizes[:dim], self.sizes[dim] * size, *self.sizes[dim + 2 :]],
             [*self.strides[:dim], step, *self.strides[dim + 2 :]],
         )
 
-    def windows(self, other: _Layout, dim: int) -> tuple[int, int] | None:
+    def windows(self, other: _SymbolicStrides, dim: int) -> tuple[int, int] | None:
         """The size of windows along a dimension, and their distance, if the other has these."""
         size, stride = other.sizes[dim + 1], hint(self.strides[dim])
         if not isinstance(size, int) or not stride:
@@ -98,7 +98,7 @@ def _traced(tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     x, wanted = _asked(*args, **kwargs)
     if wanted is None:
         return None
-    own = _Layout(x.shape, x.stride())
+    own = _SymbolicStrides(x.shape, x.stride())
     is_divided = len(own.sizes) == len(wanted.sizes)
     for dim in range(len(wanted.sizes) - 1):
         whole = own.merged(dim) if is_divided else own
@@ -112,7 +112,7 @@ def _traced(tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 def _asked(
     x: Any = None, size: Any = None, stride: Any = None, storage_offset: Any = None
-) -> tuple[Any, _Layout | None]:
+) -> tuple[Any, _SymbolicStrides | None]:
     """The tensor of a call, and the layout that it asks for; None where it is not for `windows`."""
     sizes, strides = _numbers(size), _numbers(stride)
     if not isinstance(x, TensorVariable) or sizes is None or strides is None:
@@ -129,7 +129,7 @@ def _asked(
         or not (offset is None or is_always(offset == example.storage_offset()))
     ):
         return example, None
-    return example, _Layout(sizes, strides)
+    return example, _SymbolicStrides(sizes, strides)
 
 
 def _numbers(value: Any) -> list[Any] | None:

@@ -271,6 +271,7 @@ def test_any_of_several_sequences_may_be_the_longest(side: str) -> None:
     assert len(compiled_graphs()) <= 4
 
 
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("offset", [-30, -2, 0, 1, 4, 30])
 @pytest.mark.parametrize("kind", [torch.tril_indices, torch.triu_indices])
 def test_triangles_of_changing_sizes_are_one_graph(
