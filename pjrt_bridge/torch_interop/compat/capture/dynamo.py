@@ -30,6 +30,7 @@ from torch._guards import CompileContext
 from torch.autograd import profiler_legacy
 from torch.optim import adagrad, adam, rmsprop, sgd
 
+from pjrt_bridge.torch_interop.compat.capture.causal_masks import trace_causal_masks
 from pjrt_bridge.torch_interop.compat.capture.convolution_choice import choose_for_all_sizes
 from pjrt_bridge.torch_interop.compat.capture.guards import in_words
 from pjrt_bridge.torch_interop.compat.capture.numbers_in_tensors import trace_numbers_in_tensors
@@ -38,8 +39,10 @@ from pjrt_bridge.torch_interop.compat.capture.recurrent_modules import trace_rec
 from pjrt_bridge.torch_interop.compat.capture.sized_calls import trace_symbolic_sizes
 from pjrt_bridge.torch_interop.compat.capture.sizes_in_numpy import trace_sizes_in_numpy
 from pjrt_bridge.torch_interop.compat.capture.sizes_of_views import keep_sizes_of_views
+from pjrt_bridge.torch_interop.compat.capture.strided_windows import trace_strided_windows
 from pjrt_bridge.torch_interop.compat.capture.tensor_checks import trace_tensor_checks
 from pjrt_bridge.torch_interop.compat.capture.tensor_types import trace_tensor_types
+from pjrt_bridge.torch_interop.compat.capture.warnings_of_torch import trace_warnings
 from pjrt_bridge.torch_interop.compat.capture.whole_numbers import trace_whole_numbers
 from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import traced_step
 from pjrt_bridge.torch_interop.compat.promises.symbolic_numbers import leave_calculations_to_python
@@ -274,10 +277,13 @@ def trace_recurrent_layers(
 _choose_steps()
 trace_symbolic_sizes(_is_for_pjrt)
 trace_products(_is_for_pjrt)
+trace_strided_windows(_is_for_pjrt)
 trace_sizes_in_numpy(_is_for_pjrt)
 trace_whole_numbers(_is_for_pjrt)
 trace_tensor_checks(_is_for_pjrt)
 trace_tensor_types(_is_for_pjrt)
+trace_warnings(_is_for_pjrt)
+trace_causal_masks(_is_for_pjrt)
 trace_numbers_in_tensors(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
 keep_sizes_of_views(_is_traced_for_pjrt)

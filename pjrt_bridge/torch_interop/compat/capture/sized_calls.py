@@ -19,11 +19,15 @@ from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.lists import BaseListVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
-from torch._refs import tril_indices, triu_indices
 from torch.nn import functional
 from torch.nn.modules import utils
 
-from pjrt_bridge.torch_interop.compat.capture import functions_of_shapes, signals, sized_views
+from pjrt_bridge.torch_interop.compat.capture import (
+    functions_of_shapes,
+    signals,
+    sized_views,
+    triangles,
+)
 from pjrt_bridge.torch_interop.compat.capture import sized_functions as sized
 from pjrt_bridge.torch_interop.compat.capture.size_arithmetic import OF_MATH
 from pjrt_bridge.torch_interop.compat.capture.sized_pools import pool, tuple_of
@@ -66,8 +70,8 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.kaiser_window: sized.kaiser_window,
         functional.one_hot: sized.one_hot,
         torch.histc: sized.histc,
-        torch.tril_indices: tril_indices,
-        torch.triu_indices: triu_indices,
+        torch.tril_indices: triangles.tril_indices,
+        torch.triu_indices: triangles.triu_indices,
         functional.affine_grid: sized.affine_grid,
         **{
             getattr(functional, f"{kind}_pool{dims}d"): pool(

@@ -271,6 +271,24 @@ def test_any_of_several_sequences_may_be_the_longest(side: str) -> None:
     assert len(compiled_graphs()) <= 4
 
 
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("offset", [-30, -2, 0, 1, 4, 30])
+@pytest.mark.parametrize("kind", [torch.tril_indices, torch.triu_indices])
+def test_triangles_of_changing_sizes_are_one_graph(
+    kind: Callable[..., torch.Tensor], offset: int
+) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        rows, columns = kind(*x.shape, offset=offset, dtype=torch.int32)
+        return x[rows, columns]
+
+    run = torch.compile(function, backend="pjrt", fullgraph=True)
+    before = compat.graphs_made()
+    for shape in ((5, 7), (6, 9), (9, 6), (8, 8), (7, 5), (20, 21), (21, 20)):
+        x = torch.randn(shape)
+        assert_same(run(x), function(x))
+    assert compat.graphs_made() - before <= 6
+
+
 @pytest.mark.parametrize(
     "function",
     [
