@@ -199,14 +199,30 @@ class Symbols:
         for source in captured.sources:
             value = source.value
             if source.kind == "input":
-                shape = [int(compat.evaluate(size, values)) for size in value.shape]
-                value = torch.empty(shape, dtype=value.dtype)
+                value = _placed(value, values)
             arguments.append(value)
         arguments += [torch.empty((), dtype=torch.int64)] * keys
         try:
             return substitute_sizes(module, arguments)
         except compat.DATA_DEPENDENT as error:
             raise NotExportable(f"a size in the model depends on data: {error}") from error
+
+
+def _placed(value: torch.Tensor, values: Mapping[Any, int]) -> torch.Tensor:
+    """A tensor of these sizes, which lies in its memory as the example does.
+
+    A symbol that no size tells is a step over elements that are not the argument's, or an offset.
+    All that matters of those is that they are there (`placement/surroundings.py`).
+    """
+
+    def told(number: int | torch.SymInt) -> int:
+        around = dict.fromkeys(compat.symbols(number), 2)
+        return int(compat.evaluate(number, around | dict(values)))
+
+    shape = [int(compat.evaluate(size, values)) for size in value.shape]
+    strides, offset = [told(stride) for stride in value.stride()], told(value.storage_offset())
+    reach = sum(max(n - 1, 0) * stride for n, stride in zip(shape, strides, strict=True))
+    return torch.empty(offset + reach + 1, dtype=value.dtype).as_strided(shape, strides, offset)
 
 
 @dataclass(frozen=True)

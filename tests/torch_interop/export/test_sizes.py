@@ -275,3 +275,38 @@ def test_a_dimension_that_tells_no_symbol_is_refused_by_name() -> None:
     (one,) = model.specializations
     assert [type.shape for type in one.types] == [(3, 5), (15,)]
     assert [leaf.shape for leaf in model.interface.inputs] == [("x.0", "x.1"), ("x.0*x.1",)]  # type: ignore[union-attr]
+
+
+class Addressed(nn.Module):
+    """Reads the memory of its argument, whatever the argument's own elements are."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.as_strided((3, 2), (0, 1), 0) + x[0, 0]
+
+
+MEMORY = torch.arange(32.0)
+PARTS = {
+    "beside others": MEMORY.view(4, 8)[:, ::2],
+    "in another order": MEMORY[:16].view(4, 4).t(),
+    "behind others": MEMORY.view(8, 4)[1:5],
+}
+
+
+@pytest.mark.parametrize("dims", [{0: Dim("n", min=2)}, dict.fromkeys((0, 1), Dim.AUTO)])
+@pytest.mark.parametrize("name", PARTS)
+def test_memory_around_an_argument_is_refused_as_with_fixed_sizes(
+    name: str, dims: dict[int, Any]
+) -> None:
+    sizes = {"n": 4} if len(dims) == 1 else {"x.0": 4, "x.1": 4}
+    with pytest.raises(NotExportable, match="memory around an argument"):
+        export(Addressed(), (PARTS[name],), dynamic_shapes={"x": dims}, sizes=[sizes])
+
+
+def test_memory_of_a_whole_argument_is_addressed_at_every_size(client: Client) -> None:
+    example, other = MEMORY[:16].view(4, 4), MEMORY[:24].view(6, 4)
+    shapes = {"x": {0: Dim("n", min=2)}}
+    model = export(
+        Addressed(), (example,), dynamic_shapes=shapes, sizes=[{"n": 4}, {"n": 6}]
+    ).load_on(client)
+    for x in (example, other):
+        equal(model(x), Addressed()(x))
