@@ -28,7 +28,6 @@ KINDS = ("tanh", "relu", "gru", "lstm")
 LEAST = 4
 """Steps from which on it is worth to lay the weight out."""
 
-_GATES = {"gru": 3, "lstm": 4}
 _SAVED = {"gru": 4, "lstm": 4}
 
 _FLOAT32, _INT64 = map(dtypes.of, ("float32", "int64"))
@@ -82,8 +81,8 @@ class Recurrences(Kernels):
         operands = (*of_results, *results, *states, weight)
         if not (self.can_recur and _takes(results[0], operands)):
             return None
-        steps, batch, size = results[0].shape
-        width = _GATES.get(how.kind, 1) * size
+        steps, batch, _ = results[0].shape
+        width = weight.shape[0]
         shapes = [
             (steps, batch, width),
             (steps, batch, width if how.kind == "gru" else 0),

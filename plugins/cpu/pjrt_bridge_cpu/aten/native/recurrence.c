@@ -72,10 +72,11 @@ fill_panels(const void *data, int64_t begin, int64_t end, char *message)
 
 /* -- steps ----------------------------------------------------------------------------------- */
 
-/* A part of a step. There is one more backward, for the gradients of the first state. */
+/* A step in the order of computation. Backward there is one more, for the gradients of the first
+ * state. */
 typedef struct {
     const Panels *panels;
-    int64_t turn; /* What is done, from 0 on. */
+    int64_t turn; /* From 0 on. */
 } Turn;
 
 /* The step of a turn; -1 where there is none. */
