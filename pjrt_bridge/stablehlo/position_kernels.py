@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.kernel_attributes import Combination
 
@@ -66,6 +68,63 @@ class PositionKernels:
             index_vector_dim=len(dims),
             slice_sizes=[x.shape[d] if d in slices else 1 for d in range(x.rank)],
         )
+
+    def gather_slices(
+        self, b: Builder, x: Value, dims: Sequence[int], positions: Sequence[Value]
+    ) -> Value:
+        """Emit slices of `x` at positions that are computed.
+
+        Positions out of range are moved to the nearest that are not.
+
+        Args:
+            b: the builder to emit into.
+            x: any tensor.
+            dims: those that positions name, ascending.
+            positions: for each of them, integers of one shape.
+
+        Returns:
+            The dimensions of the positions in the place of `dims`, or in front where these do not
+            lie side by side.
+        """
+        return b.gather(
+            x,
+            stacked(b, positions),
+            offset_dims=_slice_dims(x, dims, positions),
+            collapsed_slice_dims=list(dims),
+            start_index_map=list(dims),
+            index_vector_dim=positions[0].rank,
+            slice_sizes=[1 if d in dims else n for d, n in enumerate(x.shape)],
+        )
+
+    def weigh_along(
+        self, b: Builder, x: Value, dim: int, places: np.ndarray, weights: np.ndarray
+    ) -> Value:
+        """Emit sums of elements of `x` along a dimension, by weights that are constant.
+
+        `out[j]` is the sum of `weights[j][k] * x[places[j][k]]` over k for a vector.
+
+        Args:
+            b: the builder to emit into.
+            x: floats; sums are in their type.
+            dim: along which they are.
+            places: (count, terms), integers; -1: the sum has no such term.
+            weights: (count, terms), as they are rounded to the type of `x`.
+
+        Returns:
+            `x` with `count` elements along the dimension.
+        """
+        count, terms = places.shape
+        position = b.constant(np.maximum(places, 0).astype(np.int32).reshape(-1))
+        index = b.reshape(position, [count * terms if d == dim else 1 for d in range(x.rank)])
+        shape = (*x.shape[:dim], count, terms, *x.shape[dim + 1 :])
+        found = b.reshape(self.gather_along(b, x, dim, index), shape)
+        along = (dim, dim + 1)
+        weight = b.broadcast_in_dim(b.constant(weights, x.dtype), shape, along)
+        parts = b.multiply(found, weight)
+        if (places < 0).any():
+            kept = b.broadcast_in_dim(b.constant(places >= 0), shape, along)
+            parts = b.select(kept, parts, b.full(shape, 0, x.dtype))
+        return b.reduce_sum(parts, (dim + 1,))
 
     def write_slices(
         self,
@@ -135,6 +194,54 @@ class PositionKernels:
             scatter_indices_batching_dims=[dims.index(d) for d in batches],
         )
         return combined
+
+    def combine_slices(
+        self,
+        b: Builder,
+        x: Value,
+        dims: Sequence[int],
+        positions: Sequence[Value],
+        updates: Value,
+        how: Combination,
+    ) -> Value:
+        """Emit `x` with slices combined with its own at positions that are computed.
+
+        One at a position out of range is left out.
+
+        Args:
+            b: the builder to emit into.
+            x: any tensor.
+            dims: those that positions name, ascending.
+            positions: for each of them, integers of one shape.
+            updates: of the element type of `x`, with the dimensions that `gather_slices` gives.
+            how: they are combined.
+        """
+        combine = combination(b, how)
+        (combined,) = b.scatter(
+            [x],
+            stacked(b, positions),
+            [updates],
+            lambda old, new: combine(old[0], new[0]),
+            index_vector_dim=positions[0].rank,
+            update_window_dims=_slice_dims(x, dims, positions),
+            inserted_window_dims=list(dims),
+            scatter_dims_to_operand_dims=list(dims),
+        )
+        return combined
+
+
+def _slice_dims(x: Value, dims: Sequence[int], positions: Sequence[Value]) -> list[int]:
+    """The dimensions of what is read or written at positions that no position names."""
+    rank = positions[0].rank
+    front = 0 if dims[-1] - dims[0] >= len(dims) else dims[0]
+    return [d for d in range(x.rank - len(dims) + rank) if not front <= d < front + rank]
+
+
+def stacked(b: Builder, positions: Sequence[Value]) -> Value:
+    """Positions in several dimensions, side by side in a last dimension."""
+    shape = positions[0].shape
+    parts = [b.reshape(item, (*shape, 1)) for item in positions]
+    return parts[0] if len(parts) == 1 else b.concatenate(parts, len(shape))
 
 
 def combination(b: Builder, how: Combination) -> Callable[[Value, Value], Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,16 +12,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.errors import InvalidArgument
+from pjrt_bridge.errors import HostFallbackWarning, InvalidArgument
+from pjrt_bridge.mixed.segment import MAX_FAILURES
 from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge_cpu import gathering
+from pjrt_bridge.torch_interop.bind.segments import HostSegment
+from pjrt_bridge_cpu import combining, gathering
 from pjrt_bridge_cpu.gathering import TARGET, gather
 from pjrt_bridge_cpu.kernels import XlaKernels
 from tests.cpu.helpers import emitted
@@ -28,6 +32,7 @@ from tests.extent import examples
 
 DTYPES = ("bool", "int8", "uint16", "float16", "bfloat16", "float32", "int64", "complex128")
 Array = np.ndarray[Any, Any]
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +107,83 @@ def test_operators_of_pytorch_and_their_gradients() -> None:
     torch.testing.assert_close(compiled(x, index), graph(x, index))
     torch.testing.assert_close(sides[1].grad, sides[0].grad)
     assert emitted(lambda *given: graph(*given), x, index).count(TARGET) >= 4
+
+
+TABLE = torch.randn(30, 7, generator=torch.Generator().manual_seed(0))
+ROWS = torch.tensor([[3, 29, 0], [3, 1, 28]])
+
+
+@pytest.mark.parametrize("places", [ROWS, ROWS.int(), ROWS[0, 0], ROWS[:, :1], ROWS[::2]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_a_table(places: torch.Tensor, dtype: torch.dtype) -> None:
+    def embedding(places: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(places, table, padding_idx=1)
+
+    torch._dynamo.reset()
+    table = TABLE.to(dtype)
+    assert TARGET in emitted(embedding, places, table)
+    found = torch.compile(embedding, backend="pjrt")(places, table)
+    assert torch.equal(found, embedding(places, table))
+
+
+def test_the_gradient_of_a_table() -> None:
+    sides = [TABLE.clone().requires_grad_() for _ in range(2)]
+    compiled = torch.compile(functional.embedding, backend="pjrt")
+    for function, table in zip((functional.embedding, compiled), sides, strict=True):
+        function(ROWS, table, padding_idx=3).square().sum().backward()
+    torch.testing.assert_close(sides[1].grad, sides[0].grad)
+
+
+@pytest.mark.parametrize("place", [30, -1, 1 << 40])
+def test_a_place_out_of_range_is_an_error_as_in_eager(place: int) -> None:
+    places = torch.tensor([0, place])
+    strict = torch.compile(functional.embedding, backend="pjrt", options={"fallback": "error"})
+    with pytest.raises(IndexError, match="out of range"):
+        strict(places, TABLE)
+    assert torch.equal(strict(ROWS[0, 1:], TABLE), TABLE[ROWS[0, 1:]])
+
+
+def test_where_the_host_may_help_it_is_the_error_of_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = torch.compile(functional.embedding, backend="pjrt")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HostFallbackWarning)
+        for _ in range(MAX_FAILURES + 1):
+            with pytest.raises(IndexError, match="index out of range in self"):
+                function(torch.tensor([0, 30]), TABLE)
+    # Places are no fault of the device, which takes the next call.
+    monkeypatch.delattr(HostSegment, "start")
+    assert torch.equal(function(ROWS[0, 1:], TABLE), TABLE[ROWS[0, 1:]])
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(st.data())
+def test_slices_are_those_of_the_portable_form(client: Client, data: st.DataObject) -> None:
+    """Reading and adding slices at positions in any dimensions, some of them out of range."""
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    chosen = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    dims = sorted(chosen)
+    places = data.draw(st.lists(st.integers(1, 3), max_size=2))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = rng.integers(0, 100, shape).astype(np.float32)
+    positions = [rng.integers(-2, shape[dim] + 2, places) for dim in dims]
+    own = XlaKernels()
+    own.can_gather = own.can_combine = True
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(combining, "LEAST", 1)
+        patch.setattr(combining, "LEAST_SLICE", 1)
+        for kernels in (own, Kernels()):
+            b = Builder(
+                [TensorType(each.shape, dtypes.of(each.dtype.name)) for each in (x, *positions)]
+            )
+            array, *at = b.parameters
+            read = kernels.gather_slices(b, array, dims, at)
+            added = kernels.combine_slices(b, array, dims, at, read, "sum")
+            executable = client.compile(b.finish([read, added]))
+            found.append([np.asarray(item) for item in executable(x, *positions)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_programs_for_other_plugins_have_none() -> None:

@@ -16,7 +16,6 @@ CALLED = {
         "_log_softmax.out",
         "_scaled_dot_product_flash_attention_for_cpu.default",
         "_scaled_dot_product_flash_attention_for_cpu_backward.default",
-        "index_select.out",
         "mm.out",
     },
     Case("vit", "inference"): {"mkldnn_convolution.default"},

@@ -63,6 +63,9 @@ _CHEAP = ("stablehlo.convert", "stablehlo.reduce_precision")
 _RUN = 8
 """So many elements side by side have to be read side by side: others are read one by one."""
 
+_TILE = 256
+"""Or so many are in the two dimensions of a tile, which is read along the other dimension."""
+
 LEAST = 1 << 14
 """Elements from which on a root is looked at."""
 
@@ -230,7 +233,8 @@ class _Followed:
         """A value that is in memory."""
         way = access.joined
         size, step = way.dims[-1]
-        is_scattered = step > 1 or (size < _RUN and len(way.dims) > 1)
+        is_short = step == 1 and size < _RUN and len(way.dims) > 1
+        is_scattered = is_short or (step > 1 and not _is_turned(way))
         if is_scattered or len(way.dims) > Expression.MOST_DIMS:
             raise _NoExpression
         if len(self._leaves) == Expression.MOST_READS:
@@ -326,6 +330,12 @@ class _Followed:
         is_first = np.arange(shape[dim]) < shape[dim] // 2
         ways = accesses.repeated(access, is_first.shape, shape, (dim,))
         return self._put("select", self._read(is_first, ways), first, second)
+
+
+def _is_turned(way: Access) -> bool:
+    """Whether tiles of an array are read in which all that lies side by side is used."""
+    last, _ = way.dims[-1]
+    return any(step == 1 and size * last >= _TILE for size, step in way.dims[:-1])
 
 
 _MOVED: Mapping[str, Callable[[_Followed, Any, Access], int]] = {

@@ -24,6 +24,9 @@ TARGET = "pjrt_bridge.combine.1"
 LEAST = 1 << 10
 """Updates from which on they are worth a call."""
 
+LEAST_SLICE = 8
+"""Elements at one position in several dimensions from which on it is worth computing one of it."""
+
 _HOWS: Mapping[Combination, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "last": 4}
 _DTYPES = tuple(map(dtypes.of, ("float32", "float64", "int32", "int64")))
 _INT64 = dtypes.of("int64")
@@ -66,6 +69,58 @@ class CombinedElements(Kernels):
             how,
         )
         return b.reshape(found, x.shape)
+
+    def combine_slices(
+        self,
+        b: Builder,
+        x: Value,
+        dims: Sequence[int],
+        positions: Sequence[Value],
+        updates: Value,
+        how: Combination,
+    ) -> Value:
+        """See `Kernels.combine_slices`: dimensions that lie side by side are written as one."""
+        first, behind = dims[0], dims[-1] + 1
+        if self.can_combine and is_worth_joining(x, dims):
+            sizes, at = [x.shape[dim] for dim in dims], positions[0]
+            line = b.reshape(x, (*x.shape[:first], math.prod(sizes), *x.shape[behind:]))
+            index = b.reshape(
+                joined_positions(b, sizes, positions, nearest=False),
+                [at.size if d == first else 1 for d in range(line.rank)],
+            )
+            slices = b.reshape(updates, (*x.shape[:first], at.size, *x.shape[behind:]))
+            return b.reshape(self.combine_along(b, line, first, index, slices, how), x.shape)
+        return super().combine_slices(b, x, dims, positions, updates, how)
+
+
+def is_worth_joining(x: Value, dims: Sequence[int]) -> bool:
+    """Whether dimensions lie side by side, and positions in all of them are few beside elements."""
+    slices = x.size // max(math.prod(x.shape[dim] for dim in dims), 1)
+    return dims[-1] - dims[0] < len(dims) and (len(dims) == 1 or slices >= LEAST_SLICE)
+
+
+def joined_positions(
+    b: Builder, sizes: Sequence[int], positions: Sequence[Value], *, nearest: bool
+) -> Value:
+    """Positions in several dimensions that lie side by side, as positions in all of them.
+
+    Args:
+        b: the builder to emit into.
+        sizes: of the dimensions.
+        positions: in each of them, of one shape.
+        nearest: one out of range is moved to the nearest that is not; else it becomes -1.
+    """
+    shape = positions[0].shape
+    joined, outside = b.full(shape, 0, _INT64), b.full(shape, -1, _INT64)
+    zero, is_inside = joined, None
+    for size, given in zip(sizes, positions, strict=True):
+        at = convert(b, given, _INT64)
+        last = b.full(shape, size - 1, _INT64)
+        held = b.maximum(b.minimum(at, last), zero)
+        inside = b.compare(held, at, "EQ")
+        is_inside = inside if is_inside is None else b.and_(is_inside, inside)
+        joined = b.add(b.multiply(joined, b.full(shape, size, _INT64)), held)
+    return joined if nearest or is_inside is None else b.select(is_inside, joined, outside)
 
 
 def _repeated(b: Builder, index: Value, dim: int, shape: Sequence[int]) -> Value:

@@ -7,12 +7,13 @@ place of each element, and copies whole slices one element at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
-from pjrt_bridge_cpu.combining import in_three
+from pjrt_bridge_cpu.combining import in_three, is_worth_joining, joined_positions
 
 TARGET = "pjrt_bridge.gather.1"
 """Name of the custom call. Its number changes with what it is given."""
@@ -34,8 +35,30 @@ class GatheredElements(Kernels):
 
     def gather_along(self, b: Builder, x: Value, dim: int, index: Value) -> Value:
         """See `Kernels.gather_along`."""
+        if not self._gathers(x, dim, index):
+            return super().gather_along(b, x, dim, index)
         shape = (*x.shape[:dim], index.shape[dim], *x.shape[dim + 1 :])
-        takes = (
+        return b.reshape(gather(b, in_three(b, x, dim), in_three(b, index, dim)), shape)
+
+    def gather_slices(
+        self, b: Builder, x: Value, dims: Sequence[int], positions: Sequence[Value]
+    ) -> Value:
+        """See `Kernels.gather_slices`: dimensions that lie side by side are read as one."""
+        first, behind = dims[0], dims[-1] + 1
+        if is_worth_joining(x, dims):
+            size = math.prod(x.shape[first:behind])
+            line = b.reshape(x, (*x.shape[:first], size, *x.shape[behind:]))
+            at = joined_positions(b, [x.shape[dim] for dim in dims], positions, nearest=True)
+            index = b.reshape(at, [at.size if d == first else 1 for d in range(line.rank)])
+            if self._gathers(line, first, index):
+                found = self.gather_along(b, line, first, index)
+                return b.reshape(found, (*x.shape[:first], *at.shape, *x.shape[behind:]))
+        return super().gather_slices(b, x, dims, positions)
+
+    def _gathers(self, x: Value, dim: int, index: Value) -> bool:
+        """Whether elements along a dimension are read by the call."""
+        shape = (*x.shape[:dim], index.shape[dim], *x.shape[dim + 1 :])
+        return (
             self.can_gather
             and x.dtype.bits >= (16 if x.dtype.is_float else 8)
             and index.dtype.name in _POSITIONS
@@ -44,9 +67,6 @@ class GatheredElements(Kernels):
             and _is_whole(index.shape[:dim], x.shape[:dim])
             and _is_whole(index.shape[dim + 1 :], x.shape[dim + 1 :])
         )
-        if not takes:
-            return super().gather_along(b, x, dim, index)
-        return b.reshape(gather(b, in_three(b, x, dim), in_three(b, index, dim)), shape)
 
 
 def _is_whole(index: tuple[int, ...], shape: tuple[int, ...]) -> bool:

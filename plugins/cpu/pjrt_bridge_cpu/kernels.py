@@ -20,6 +20,7 @@ from pjrt_bridge_cpu.recurrences import Recurrences
 from pjrt_bridge_cpu.reductions import BlockedReductions
 from pjrt_bridge_cpu.small_products import SmallProducts
 from pjrt_bridge_cpu.thin_products import ThinProducts
+from pjrt_bridge_cpu.weighing import WeighedSums
 
 
 class XlaKernels(
@@ -40,6 +41,7 @@ class XlaKernels(
     SmallProducts,
     SummedBags,
     VectorFunctions,
+    WeighedSums,
     Bfloat16Products,
 ):
     """Kernels in StableHLO, in the place of what the compiler is slow at.

@@ -17,7 +17,6 @@ from pjrt_bridge_cpu.aten import (
     reductions,
     rows,
     rules,
-    tables,
     transforms,
 )
 from pjrt_bridge_cpu.aten.library import connect
@@ -59,7 +58,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every use is allowed, worth a call from one element on, and cut into parts of one each."""
     monkeypatch.setattr(rules, "_PART", 0)
     monkeypatch.setattr(findings, "is_usable", lambda library, use: True)
-    for module in (attention, convolution, products, reductions, rows, tables, transforms):
+    for module in (attention, convolution, products, reductions, rows, transforms):
         monkeypatch.setattr(module, "LEAST", 1)
     monkeypatch.setattr(products, "NARROWEST", 1)
     monkeypatch.setattr(products, "ROWS", 1 << 62)

@@ -79,6 +79,17 @@ KEPT = (
 """Operators with lowerings of their own, because torch's decompositions are wrong."""
 
 
+_READING_PLACES = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in (
+        "roll",
+        *(f"{kind}_pad{rank}d" for kind in ("reflection", "replication") for rank in (1, 2, 3)),
+        *(f"reflection_pad{rank}d_backward" for rank in (1, 2, 3)),
+    )
+)
+"""Operators that are decomposed where sizes change."""
+
+
 @cache
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     # Operators that are made of others are decomposed without a table when they are traced; to put
@@ -97,16 +108,16 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **jagged_decompositions(),
         **flex_decompositions(),
     }
-    roll = torch.ops.aten.roll.default
-    table[roll] = partial(_of_changing_sizes, table[roll])
+    for op in _READING_PLACES & table.keys():
+        table[op] = partial(_of_changing_sizes, table[op])
     kept = {op: rule for op, rule in table.items() if str(op) not in KEPT}
     return with_memory_orders(with_value_checks(kept))
 
 
 def _of_changing_sizes(rule: Callable[..., Any], x: torch.Tensor, *args: Any) -> Any:
-    """By a decomposition of `aten.roll` that reads each element at a position of its own.
+    """By a decomposition that reads each element at a position of its own.
 
-    With known sizes the operator stays, which moves two parts as they are. Padding needs positions.
+    With known sizes the operator stays, for its lowering. Padding needs positions.
     """
     return rule(x, *args) if is_symbolic(x) or any(map(is_symbolic, args)) else NotImplemented
 

@@ -19,6 +19,7 @@ from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from pjrt_bridge.torch_interop.compat.operators import by_operator
+from pjrt_bridge.torch_interop.compat.promises.values import is_symbolic
 
 _NAMES = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 _HALF = (torch.float16, torch.bfloat16)
@@ -27,7 +28,7 @@ _HALF = (torch.float16, torch.bfloat16)
 def interpolation_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each operator its decomposition."""
     rules: dict[str, Callable[..., Any]] = {
-        **{f"aten.{name}.default": _resized for name in _NAMES},
+        **{f"aten.{name}.default": _resized_unless_kept for name in _NAMES},
         **{f"aten.{name}.vec": _resized_by_factors for name in _NAMES},
     }
     return by_operator(rules)
@@ -42,7 +43,26 @@ def _resized_by_factors(
     sizes: Sequence[int] = upsample_compute_output_size(  # type: ignore[no-untyped-call]
         input.size(), output_size, scale_factors
     )
-    return _resized(input, sizes, align_corners, *(scale_factors or ()))
+    if not _is_kept(input, sizes):
+        return _resized(input, sizes, align_corners, *(scale_factors or ()))
+    op = getattr(torch.ops.aten, _NAMES[len(sizes) - 1]).default
+    found: Tensor = op(input, sizes, align_corners, *(scale_factors or ()))
+    return found
+
+
+def _is_kept(input: Tensor, output_size: Sequence[int]) -> bool:
+    """Whether the operator stays, which has a lowering; padding needs the places of elements."""
+    changes = is_symbolic(input) or any(map(is_symbolic, output_size))
+    return input.is_floating_point() and not changes
+
+
+def _resized_unless_kept(
+    input: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None
+) -> Tensor:
+    if _is_kept(input, output_size):
+        stays: Tensor = NotImplemented
+        return stays
+    return _resized(input, output_size, align_corners, *scales)
 
 
 def _resized(
@@ -105,10 +125,16 @@ def _along(
 
 
 def _correct_interpolation() -> None:
-    """Have all tracing use these: torch gives its own decompositions before a backend is asked."""
+    """Have all tracing use these: torch gives its own decompositions before a backend is asked.
+
+    Of an operator that stays autograd has the gradient.
+    """
     for op, rule in interpolation_decompositions().items():
+        is_whole = op._overloadname == "default"
         for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
-            if key in op.py_kernels:
+            if key in op.py_kernels and is_whole:
+                del op.py_kernels[key]
+            elif key in op.py_kernels:
                 op.py_kernels[key] = rule
         op._dispatch_cache.clear()
 

@@ -25,7 +25,7 @@ class Places:
 
     Attributes:
         dims: indexed dimensions of `x`, in order.
-        positions: their positions, non-negative, stacked in the last dimension.
+        positions: their positions, non-negative, of one shape.
         window_dims: dimensions of the result that come from unindexed dimensions of `x`.
         shape: shape of the result.
     """
@@ -36,11 +36,9 @@ class Places:
             raise NotLowerable("indexing with a mask gives a size that depends on data")
         self.dims = list(chosen)
         batch = broadcast_shapes(*(index.shape for index in chosen.values()))
-        stacked = []
-        for d, index in chosen.items():
-            position = c.broadcast(from_front(c, index, x.shape[d]), batch)
-            stacked.append(c.reshape(position, (*batch, 1)))
-        self.positions = stacked[0] if len(stacked) == 1 else c.b.concatenate(stacked, len(batch))
+        self.positions = [
+            c.broadcast(from_front(c, index, x.shape[d]), batch) for d, index in chosen.items()
+        ]
         # Separated index dimensions are put in front (NumPy, "Combining advanced and basic").
         adjacent = self.dims[-1] - self.dims[0] == len(self.dims) - 1
         first = self.dims[0] if adjacent else 0
@@ -101,15 +99,7 @@ def index(c: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     places = Places(c, x, indices)
     if math.prod(places.shape) == 0:
         return c.zeros(0)
-    return c.b.gather(
-        x,
-        places.positions,
-        offset_dims=places.window_dims,
-        collapsed_slice_dims=places.dims,
-        start_index_map=places.dims,
-        index_vector_dim=places.positions.rank - 1,
-        slice_sizes=[1 if d in places.dims else n for d, n in enumerate(x.shape)],
-    )
+    return c.kernels.gather_slices(c.b, x, places.dims, places.positions)
 
 
 @lowering("aten.index_select.default")

@@ -15,6 +15,7 @@ from functools import partial
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.builder.orders import inverse_order
 from pjrt_bridge.stablehlo.kernel_attributes import Combination
+from pjrt_bridge.stablehlo.position_kernels import stacked
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     INT64,
@@ -67,28 +68,22 @@ def index_put(
     if not accumulate:
         return c.result(_write_places(c, x, places, values))
     kind = compute_type(x.dtype)
-    updated = write(
-        c,
-        c.cast(x, kind),
-        places.positions,
-        c.operand(values, kind, places.shape),
-        c.b.add,
-        update_window_dims=places.window_dims,
-        inserted_window_dims=places.dims,
-        scatter_dims_to_operand_dims=places.dims,
+    updates = c.operand(values, kind, places.shape)
+    return c.result(
+        c.kernels.combine_slices(
+            c.b, c.cast(x, kind), places.dims, places.positions, updates, "sum"
+        )
     )
-    return c.result(updated)
 
 
 def _write_places(c: Context, x: Value, places: Places, values: Value) -> Value:
-    named = places.positions.shape[-1]
-    count = places.positions.size // named
+    count = places.positions[0].size
     first = next((d for d, at in enumerate(places.window_dims) if d != at), len(places.window_dims))
     rest = [places.shape[dim] for dim in places.window_dims]
     slices = c.reshape(
         c.operand(values, x.dtype, places.shape), (*rest[:first], count, *rest[first:])
     )
-    positions = c.reshape(places.positions, (count, named))
+    positions = stacked(c.b, [c.reshape(item, (count,)) for item in places.positions])
     return c.kernels.write_slices(c.b, x, places.dims, positions, slices, first)
 
 

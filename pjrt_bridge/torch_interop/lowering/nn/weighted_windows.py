@@ -1,41 +1,64 @@
-"""Sums of neighbours with constant weights along one dimension, for averages and resizing."""
+"""Sums of elements with constant weights along one dimension, for averages and resizing."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import BOOL, INT32, Context
-from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
+from pjrt_bridge.torch_interop.lowering.context import Context
 
 
-def weigh_windows(
-    c: Context, x: Value, dim: int, matrix: np.ndarray, read: np.ndarray | None = None
-) -> Value:
-    """`x` times a constant matrix along one dimension.
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The terms of sums along a dimension.
 
-    Elements that are not read have no part in a sum, which in a product they would have where they
-    are infinite or NaN.
-
-    Args:
-        c: the context.
-        x: what is read.
-        dim: the dimension, of size m.
-        matrix: (m, n), the weights of each of the n sums.
-        read: (m, n), which elements are read, next to each other in each column; by default those
-            with a weight.
+    Attributes:
+        places: (count, terms), of the elements; -1: the sum has no such term.
+        weights: (count, terms), of these elements.
     """
-    mask = matrix != 0 if read is None else read
-    counts = mask.sum(0)
-    steps = np.arange(int(counts.max(initial=0)))
-    places = np.minimum(mask.argmax(0)[:, None] + steps, len(matrix) - 1)
-    inside = steps < counts[:, None]
-    weights = np.where(inside, matrix[places, np.arange(matrix.shape[1])[:, None]], 0)
-    found = take(c, x, c.b.constant(places.astype(np.int32), INT32), dim)
-    shape, along = found.shape, (dim, dim + 1)
-    by_weight = c.b.multiply(
-        found, c.b.broadcast_in_dim(c.b.constant(weights, x.dtype), shape, along)
-    )
-    kept = c.b.broadcast_in_dim(c.b.constant(inside, BOOL), shape, along)
-    parts = c.b.select(kept, by_weight, c.full(shape, 0, x.dtype))
-    return c.b.reduce_sum(parts, (dim + 1,))
+
+    places: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of_matrix(cls, matrix: np.ndarray, read: np.ndarray | None = None) -> Weights:
+        """The terms of a product with a matrix.
+
+        Elements that are not read have no part in a sum, which in a product they would have where
+        they are infinite or NaN.
+
+        Args:
+            matrix: (size, count), the weights of each of the sums.
+            read: (size, count), which elements are read, next to each other in each column; by
+                default those with a weight.
+        """
+        mask = matrix != 0 if read is None else read
+        counts = mask.sum(0)
+        steps = np.arange(int(counts.max(initial=0)))
+        places = np.where(steps < counts[:, None], mask.argmax(0)[:, None] + steps, -1)
+        weights = matrix[places, np.arange(matrix.shape[1])[:, None]]
+        return cls(places, np.where(places < 0, 0, weights))
+
+    def turned(self, size: int) -> Weights:
+        """The terms of gradients: each of `size` elements gets those of all that it is a term of.
+
+        Args:
+            size: of the dimension that places are in.
+        """
+        (sums, terms) = np.nonzero(self.places >= 0)
+        read = self.places[sums, terms]
+        order = np.argsort(read, kind="stable")
+        sums, terms, read = sums[order], terms[order], read[order]
+        counts = np.bincount(read, minlength=size)
+        at = np.arange(len(read)) - np.repeat(np.cumsum(counts) - counts, counts)
+        shape = (size, int(counts.max(initial=0)))
+        places, weights = np.full(shape, -1), np.zeros(shape, self.weights.dtype)
+        places[read, at] = sums
+        weights[read, at] = self.weights[sums, terms]
+        return Weights(places, weights)
+
+    def sums(self, c: Context, x: Value, dim: int) -> Value:
+        """The sums along a dimension of `x`."""
+        return c.kernels.weigh_along(c.b, x, dim, self.places, self.weights)

@@ -191,40 +191,6 @@ def constant_pad(c: Context, x: Value, pad: Sequence[int], value: bool | int | f
     return padded if turned is x else c.b.transpose(padded, inverse_order(order))
 
 
-@lowering(
-    "aten.replication_pad1d_backward.default",
-    "aten.replication_pad2d_backward.default",
-    "aten.replication_pad3d_backward.default",
-)
-def replication_pad_backward(c: Context, grad: Value, x: Value, padding: Sequence[int]) -> Value:
-    """Each edge element gets the gradients of its copies; what a negative amount crops gets 0."""
-    value = c.widen(grad)
-    for pair, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True)):
-        dim = x.rank - 1 - pair
-        size, padded = x.shape[dim], value.shape[dim]
-        total = _shifted(c, value, dim, -before, -after)
-        if before > 0:
-            edge = _summed(c, value, dim, 0, before)
-            total = c.b.add(total, _shifted(c, edge, dim, 0, size - 1))
-        if after > 0:
-            edge = _summed(c, value, dim, padded - after, padded)
-            total = c.b.add(total, _shifted(c, edge, dim, size - 1, 0))
-        value = total
-    return c.result(value)
-
-
-def _shifted(c: Context, x: Value, dim: int, before: int, after: int) -> Value:
-    """`x` with zeros before and behind it along one dimension; negative amounts crop."""
-    low, high = ([n if d == dim else 0 for d in range(x.rank)] for n in (before, after))
-    return c.b.pad(x, c.full((), 0, x.dtype), low, high)
-
-
-def _summed(c: Context, x: Value, dim: int, start: int, stop: int) -> Value:
-    """The sum over a range of one dimension, which becomes 1."""
-    total = c.b.reduce_sum(part(c, x, dim, start, stop), (dim,))
-    return c.reshape(total, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
-
-
 @lowering("aten.copy.default")
 def copy(c: Context, x: Value, source: Value, non_blocking: bool = False) -> Value:
     """`source` in the type and shape of `x`."""

@@ -213,19 +213,11 @@ def _roll_by(c: Context, x: Value, amount: Value, dim: int) -> Value:
 
 def take(c: Context, x: Value, positions: Value, dim: int) -> Value:
     """`x` at integer `positions` along `dim`, which their dimensions replace."""
-    rank = positions.rank
-    batch = range(dim, dim + rank)
+    shape = (*x.shape[:dim], *positions.shape, *x.shape[dim + 1 :])
     if positions.size == 0:
-        return c.full((*x.shape[:dim], *positions.shape, *x.shape[dim + 1 :]), 0, x.dtype)
-    return c.b.gather(
-        x,
-        c.reshape(positions, (*positions.shape, 1)),
-        offset_dims=[d for d in range(x.rank - 1 + rank) if d not in batch],
-        collapsed_slice_dims=[dim],
-        start_index_map=[dim],
-        index_vector_dim=rank,
-        slice_sizes=[1 if d == dim else n for d, n in enumerate(x.shape)],
-    )
+        return c.full(shape, 0, x.dtype)
+    index = c.reshape(positions, [positions.size if d == dim else 1 for d in range(x.rank)])
+    return c.reshape(c.kernels.gather_along(c.b, x, dim, index), shape)
 
 
 def _ramp(c: Context, shape: Sequence[int], dim: int, step: int) -> Value:

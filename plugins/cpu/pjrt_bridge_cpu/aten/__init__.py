@@ -11,8 +11,8 @@ and such a program is kept in the compile cache like any other.
 - `operators` is the exact list of operators, in the words in which PyTorch states them.
 - `calls` writes a call of one into a program.
 - `library` finds PyTorch's library, compares those words, and registers the custom call.
-- `rules`, `convolution`, `attention`, `products`, `rows` and `tables` decide which uses are calls;
-  others go the portable way. `as_eager` has those whose results depend on how PyTorch computes.
+- `rules`, `convolution`, `attention`, `products` and `rows` decide which uses are calls; others go
+  the portable way. `as_eager` has those whose results depend on how PyTorch computes.
 - `probe` tries each use in a process of its own. One that ends that process or gives other numbers
   than the operator itself is not used.
 - `timing` measures what a call gains over XLA's own code, and `gains` tells that for any size.

@@ -44,6 +44,8 @@ RUN_RECURRENCE_BACKWARD: int
 SUM_BAGS: int
 """Address of the XLA_FFI_Handler that sums bags of rows (`native/bags.h`)."""
 
+WEIGH_ALONG: int
+"""Address of the XLA_FFI_Handler that sums by constant weights (`native/weigh.h`)."""
 WRITE_WINDOWS: int
 """Address of the XLA_FFI_Handler that writes windows of elements (`native/windows.h`)."""
 

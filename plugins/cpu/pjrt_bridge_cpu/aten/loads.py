@@ -236,8 +236,6 @@ def _rows(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
             for name in ("sum.dim_IntList", "amax.default"):
                 kind = name.partition(".")[0]
                 yield kind, TriedUse(f"aten.{name}", (x,), followed_by(([1],)))
-        places = torch.arange(shape[0]).flip(0).reshape(1, -1)
-        yield "index_select", TriedUse("aten.embedding.default", (x, places))
 
 
 def _drawn(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -182,9 +182,6 @@ AMIN = Operator(
     "aten::amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out)"
     " -> Tensor(a!)"
 )
-INDEX_SELECT = Operator(
-    "aten::index_select.out(Tensor self, int dim, Tensor index, *, Tensor(a!) out) -> Tensor(a!)"
-)
 CUMSUM = Operator(
     "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out)"
     " -> Tensor(a!)"

@@ -16,7 +16,6 @@ from pjrt_bridge_cpu.aten import (
     products,
     rows,
     rules,
-    tables,
 )
 from pjrt_bridge_cpu.aten.library import connect
 from pjrt_bridge_cpu.aten.rules import Changes, KernelRule, UsableKernels
@@ -27,7 +26,6 @@ RULES: Mapping[str, KernelRule] = {
     **convolution.RULES,
     **products.RULES,
     **rows.RULES,
-    **tables.RULES,
 }
 """By operator of a graph."""
 

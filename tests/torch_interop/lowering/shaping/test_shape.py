@@ -124,23 +124,6 @@ def test_as_strided_needs_row_major_inputs():
         lower("aten.as_strided.default", X, [2], [1], input_order=MemoryOrder.PART)
 
 
-@pytest.mark.parametrize("padding", [[1, 2], [-1, 2], [-2, -1], [0, 0], [3, 0]])
-def test_gradient_of_replicated_edges(padding):
-    x = torch.randn(2, 3, 5)
-    grad = torch.randn(2, 3, 5 + sum(padding))
-    check("aten.replication_pad1d_backward.default", grad, x, padding)
-
-
-def test_gradient_of_replicated_edges_in_more_dimensions():
-    x = torch.randn(2, 3, 5, 6)
-    grad = torch.randn(2, 3, 8, 4)
-    check("aten.replication_pad2d_backward.default", grad, x, [-1, -1, 2, 1])
-    check("aten.replication_pad2d_backward.default", grad.bfloat16(), x.bfloat16(), [-1, -1, 2, 1])
-    x = torch.randn(1, 1, 1, 2)
-    grad = torch.randn(1, 4, 4, 4)
-    check("aten.replication_pad3d_backward.default", grad, x, [1, 1, 1, 2, 2, 1])
-
-
 def test_narrow_copy():
     check("aten.narrow_copy.default", X, -1, 1, 2)
     check("aten.narrow_copy.default", X, 0, -1, 1)

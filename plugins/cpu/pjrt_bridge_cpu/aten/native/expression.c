@@ -9,6 +9,8 @@
 
 static const char NAME[] = "An elementwise expression";
 
+_Static_assert((int)TILE <= (int)BLOCK, "a tile has more elements than registers have");
+
 /* Steps times elements that are worth waking a thread: from 5 to 10 us. */
 enum { WORTH_A_THREAD = 1 << 17 };
 /* Numbers of the attribute `reads` for an operand. */
@@ -21,7 +23,11 @@ run_blocks(const Expression *expression, Workspace *work, int64_t begin, int64_t
 {
     for (int64_t index = begin; index < end; index++) {
         const int64_t first = index * expression->block, left = expression->size - first;
-        run_block(expression, work, first, left < expression->block ? left : expression->block);
+        const int64_t count = left < expression->block ? left : expression->block;
+        const Tile block = expression->tiles.dims
+                               ? tile_at(&expression->tiles, index)
+                               : (Tile){.first = first, .rows = 1, .columns = count};
+        run_block(expression, work, &block);
     }
 }
 
@@ -154,6 +160,82 @@ block_of(const Expression *expression, int64_t operands)
     return block;
 }
 
+/* Divide the dimensions of tiles between an element and the one `step` behind it; false where that
+ * is impossible. */
+static bool
+divide_dims(Tiles *tiles, int64_t step)
+{
+    int64_t inner = 1;
+    for (int dim = tiles->dims - 1; dim >= 0 && step != inner; dim--) {
+        const int64_t outer = inner * tiles->sizes[dim];
+        if (step < outer) {
+            if (step % inner || outer % step || tiles->dims == MOST_TILED_DIMS)
+                return false;
+            memmove(&tiles->sizes[dim + 1], &tiles->sizes[dim],
+                    (size_t)(tiles->dims - dim) * sizeof *tiles->sizes);
+            tiles->sizes[dim] = outer / step;
+            tiles->sizes[dim + 1] = step / inner;
+            tiles->dims++;
+            return true;
+        }
+        inner = outer;
+    }
+    return true;
+}
+
+/* The strides of an operand along the dimensions of tiles, which its own are divided into. */
+static void
+stride_along(const Tiles *tiles, Operand *operand)
+{
+    int own = operand->dims - 1;
+    int64_t within = 1;
+    for (int dim = tiles->dims - 1; dim >= 0; dim--) {
+        while (own > 0 && within == operand->sizes[own]) {
+            own--;
+            within = 1;
+        }
+        operand->tiled[dim] = operand->strides[own] * within;
+        within *= tiles->sizes[dim];
+    }
+}
+
+/* Tiles, where an operand is read along another dimension than the last one. */
+static void
+find_tiles(Expression *expression, int64_t operands)
+{
+    Tiles tiles = {.dims = 1, .row = -1, .sizes = {expression->size}};
+    int64_t nearest = INT64_MAX;
+    for (int64_t index = 0; index < operands; index++) {
+        const Operand *operand = &expression->operands[index];
+        int64_t step = 1;
+        for (int dim = operand->dims - 1; dim > 0; dim--)
+            if (!divide_dims(&tiles, step *= operand->sizes[dim]))
+                return;
+    }
+    for (int64_t index = 0; index < operands; index++) {
+        Operand *operand = &expression->operands[index];
+        stride_along(&tiles, operand);
+        const int64_t last = operand->tiled[tiles.dims - 1];
+        for (int dim = 0; dim < tiles.dims - 1 && last > 1; dim++) {
+            const int64_t stride = operand->tiled[dim];
+            if (tiles.sizes[dim] > 1 && stride && stride < last && stride < nearest) {
+                tiles.row = dim;
+                nearest = stride;
+            }
+        }
+    }
+    if (tiles.row < 0)
+        return;
+    int64_t step = 1;
+    for (int dim = tiles.dims - 1; dim >= 0; step *= tiles.sizes[dim--])
+        tiles.steps[dim] = step;
+    const int64_t rows = tiles.sizes[tiles.row], columns = tiles.sizes[tiles.dims - 1];
+    const int64_t narrow = columns < TILE_SIDE ? columns : TILE_SIDE;
+    tiles.rows = rows < TILE / narrow ? rows : TILE / narrow;
+    tiles.columns = columns < TILE / tiles.rows ? columns : TILE / tiles.rows;
+    expression->tiles = tiles;
+}
+
 /* How an operand is read; whether all that is read is in it. */
 static bool
 read_way(const int64_t *way, int64_t size, const Buffer *found, Operand *operand)
@@ -216,6 +298,7 @@ read_expression(const Frame *frame, Expression *expression, char *message)
     const Vectors widest = widest_vectors();
     expression->vectors = *vectors < (int64_t)widest ? (Vectors)*vectors : widest;
     expression->block = block_of(expression, operands);
+    find_tiles(expression, operands);
     return 0;
 }
 
@@ -231,7 +314,9 @@ compute_expression(Frame *frame)
         return refuse(frame, INVALID_ARGUMENT, NAME, message);
     if (!expression.size)
         return NULL;
-    const int64_t blocks = (expression.size + expression.block - 1) / expression.block;
+    const int64_t blocks = expression.tiles.dims
+                               ? count_tiles(&expression.tiles)
+                               : (expression.size + expression.block - 1) / expression.block;
     const int64_t work = expression.block * (expression.step_count + 1);
     const Division division = {run_range, &expression, blocks, WORTH_A_THREAD / work + 1, 1};
     if (divide(frame, &division, message))

@@ -5,6 +5,7 @@
 
 #include "expression.h"
 #include "functions.h"
+#include "tiles.h"
 
 #include <stdbool.h>
 
@@ -19,6 +20,7 @@ typedef struct {
     const char *data; /* From the element that is read first on. */
     int type, dims;
     int64_t sizes[MOST_DIMS], strides[MOST_DIMS];
+    int64_t tiled[MOST_TILED_DIMS]; /* Strides along the dimensions of tiles, where there are any. */
 } Operand;
 
 typedef struct {
@@ -33,6 +35,7 @@ typedef struct {
     Operand operands[MOST_OPERANDS];
     Output outputs[MOST_RESULTS];
     Vectors vectors;
+    Tiles tiles;
 } Expression;
 
 /* Of one thread: registers, what operands that are read again and again repeat, and the element
@@ -42,12 +45,6 @@ typedef struct {
     _Alignas(64) float repeated[MOST_OPERANDS][BLOCK];
     int64_t phase[MOST_OPERANDS];
 } Workspace;
-
-#ifdef __clang__
-#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define INDEPENDENT _Pragma("GCC ivdep")
-#endif
 
 #define EACH INDEPENDENT for (int64_t i = 0; i < count; i++)
 
@@ -143,11 +140,44 @@ read_runs(const Operand *operand, float *to, int64_t begin, int64_t count)
     }
 }
 
-/* Where the numbers of an operand for elements from `begin` on are. */
-INLINE const float *
-read_operand(const Operand *operand, int64_t index, float *to, Workspace *work, int64_t begin,
-             int64_t count)
+/* A tile of an operand, row by row. */
+INLINE void
+read_tile(const Operand *operand, float *to, const Tiles *tiles, const Tile *tile)
 {
+    const int last = tiles->dims - 1;
+    const int64_t to_row = operand->tiled[tiles->row], to_column = operand->tiled[last];
+    const int64_t width = bytes_of(operand->type);
+    const char *from = operand->data;
+    for (int dim = 0; dim <= last; dim++)
+        from += tile->at[dim] * operand->tiled[dim] * width;
+    if (to_row == 1 && to_column > 1 && operand->type == F32) {
+        turn(to, (const float *)from, to_column, tile->rows, tile->columns);
+        return;
+    }
+    if (to_row == 1 && to_column > 1) {
+        _Alignas(64) float wide[TILE];
+        for (int64_t column = 0; column < tile->columns; column++)
+            widen(wide + column * tile->rows, from + column * to_column * width, operand->type,
+                  tile->rows);
+        turn(to, wide, tile->rows, tile->rows, tile->columns);
+        return;
+    }
+    const bool is_one = to_row == to_column * tile->columns;
+    const int64_t runs = is_one ? 1 : tile->rows, count = tile->rows * tile->columns / runs;
+    for (int64_t run = 0; run < runs; run++)
+        read_run(to + run * count, from + run * to_row * width, operand->type, to_column, count);
+}
+
+/* Where the numbers of an operand for the elements of a block are. */
+INLINE const float *
+read_operand(const Operand *operand, int64_t index, float *to, Workspace *work, const Tiles *tiles,
+             const Tile *block)
+{
+    const int64_t begin = block->first, count = block->columns;
+    if (tiles->dims) {
+        read_tile(operand, to, tiles, block);
+        return to;
+    }
     if (is_repeated(operand)) {
         const int64_t phase = begin % operand->sizes[1];
         if (operand->type == F32 && phase + count <= operand->sizes[1])
@@ -161,7 +191,7 @@ read_operand(const Operand *operand, int64_t index, float *to, Workspace *work, 
 }
 
 INLINE void
-write_output(const Output *output, const float *from, int64_t begin, int64_t count)
+write_run(const Output *output, const float *from, int64_t begin, int64_t count)
 {
     if (output->type == F32) {
         float *to = (float *)output->data + begin;
@@ -174,6 +204,15 @@ write_output(const Output *output, const float *from, int64_t begin, int64_t cou
         uint8_t *to = (uint8_t *)output->data + begin;
         EACH to[i] = from[i] != 0.0F;
     }
+}
+
+INLINE void
+write_output(const Output *output, const float *from, const Tile *block)
+{
+    const int64_t runs = is_run(block) ? 1 : block->rows;
+    const int64_t count = block->rows * block->columns / runs;
+    for (int64_t run = 0; run < runs; run++)
+        write_run(output, from + run * count, block->first + run * block->to_next_row, count);
 }
 
 /* Whether b is a number, and no register. */
@@ -228,32 +267,35 @@ run_step(const Step *step, float *to, const float *a, const float *b, const floa
 
 /* Where a step puts its numbers: in the result, where the next step writes them there. */
 INLINE float *
-written(const Expression *expression, const Step *next, int64_t step_to, int64_t begin, float *to)
+written(const Expression *expression, const Step *next, int64_t step_to, const Tile *block,
+        float *to)
 {
-    if (next->operation != WRITE || next->a != step_to)
+    if (next->operation != WRITE || next->a != step_to || !is_run(block))
         return to;
     const Output *output = &expression->outputs[next->to];
-    return output->type == F32 ? (float *)output->data + begin : to;
+    return output->type == F32 ? (float *)output->data + block->first : to;
 }
 
+/* The elements of a tile; a block of elements that lie side by side is one of a single row. */
 INLINE void
-run_block(const Expression *expression, Workspace *work, int64_t begin, int64_t count)
+run_block(const Expression *expression, Workspace *work, const Tile *block)
 {
+    const int64_t count = block->rows * block->columns;
     const float *at[MOST_REGISTERS] = {0};
     for (int64_t index = 0; index < expression->step_count; index++) {
         const Step *step = &expression->steps[index];
         float *to = work->registers[step->to];
         if (index + 1 < expression->step_count && step->operation != READ)
-            to = written(expression, &step[1], step->to, begin, to);
+            to = written(expression, &step[1], step->to, block, to);
         if (step->operation == READ) {
-            at[step->to] = read_operand(&expression->operands[step->a], step->a, to, work, begin,
-                                        count);
+            at[step->to] = read_operand(&expression->operands[step->a], step->a, to, work,
+                                        &expression->tiles, block);
         } else if (step->operation == NUMBER) {
             const float number = (float)expression->numbers[step->a];
             EACH to[i] = number;
             at[step->to] = to;
         } else if (step->operation == WRITE) {
-            write_output(&expression->outputs[step->to], at[step->a], begin, count);
+            write_output(&expression->outputs[step->to], at[step->a], block);
         } else {
             const bool is_number = has_number(step->operation);
             run_step(step, to, at[step->a], is_number ? NULL : at[step->b],

@@ -24,6 +24,15 @@ typedef struct {
     uint64_t low, high;
 } Pair;
 
+/* The nearest position in an array. A branch that is not taken costs less than two comparisons. */
+static inline int64_t
+within(int64_t position, int64_t last)
+{
+    if (__builtin_expect((uint64_t)position > (uint64_t)last, 0))
+        return position < 0 ? 0 : last;
+    return position;
+}
+
 /* Rows of the result, for a type of elements and one of positions. */
 #define LOOPS(NAME, TYPE, POSITION)                                                                \
     static void NAME(const Gather *g, int64_t begin, int64_t end)                                  \
@@ -37,8 +46,9 @@ typedef struct {
             const POSITION *at = (const POSITION *)(const void *)g->positions +                    \
                                  outer * g->to_outer + first * g->to_next;                         \
             TYPE *restrict result = (TYPE *)(void *)g->result + row * inner;                       \
-            for (int64_t k = 0; inner == 1 && k < taken; k++)                                      \
-                result[k] = array[within(at[k], last)];                                            \
+            if (inner == 1)                                                                        \
+                for (int64_t k = 0; k < taken; k++)                                                \
+                    result[k] = array[within(at[k], last)];                                        \
             for (int64_t k = 0; inner > 1 && k < taken; k++, at += g->to_next, result += inner) {  \
                 if (g->to_next == 1)                                                               \
                     memcpy(result, array + within(*at, last) * inner,                              \
@@ -50,13 +60,6 @@ typedef struct {
             row += taken;                                                                          \
         }                                                                                          \
     }
-
-static inline int64_t
-within(int64_t position, int64_t last)
-{
-    position = position > last ? last : position;
-    return position < 0 ? 0 : position;
-}
 
 #define BOTH(NAME, TYPE)                                                                           \
     LOOPS(NAME##_narrow, TYPE, int32_t)                                                            \

@@ -22,6 +22,7 @@
  *     run.c        a part of a call: tensors of buffers, and the operator
  *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
+ *     weigh.c      another one: sums along a dimension by constant weights
  *     windows.c    another one: windows of elements, written into an array
  */
 
@@ -41,6 +42,7 @@
 #include "recurrence.h"
 #include "thin.h"
 #include "torch.h"
+#include "weigh.h"
 #include "windows.h"
 
 #include <dlfcn.h>
@@ -211,6 +213,7 @@ PyInit__aten(void)
         add_address(module, "RUN_RECURRENCE", (void *)run_recurrence) ||
         add_address(module, "RUN_RECURRENCE_BACKWARD", (void *)run_recurrence_backward) ||
         add_address(module, "SUM_BAGS", (void *)sum_bags) ||
+        add_address(module, "WEIGH_ALONG", (void *)weigh_along) ||
         add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
         Py_DECREF(module);
