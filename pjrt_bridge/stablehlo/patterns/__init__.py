@@ -18,6 +18,7 @@ from pjrt_bridge.stablehlo.patterns import (
     expressions,
     norms,
     operations,
+    reductions,
     softmax,
     stores,
 )
@@ -73,4 +74,10 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
     if type(kernels).expression is Kernels.expression:
         return ()
     found = partial(expressions.expression, kernels)
-    return ({**dict.fromkeys(expressions.ROOTS, found), "func.call": stores.stored},)
+    round: Round = {
+        **dict.fromkeys(expressions.ROOTS, found),
+        "func.call": stores.stored,
+        "stablehlo.reduce": partial(reductions.reduction, kernels),
+    }
+    # What the first reads from memory is for the second one to write there.
+    return (round, round)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,7 @@ _RUN = 8
 _TILE = 256
 """Or so many are in the two dimensions of a tile, which is read along the other dimension."""
 
-LEAST = 1 << 14
+LEAST = 1 << 9
 """Elements from which on a root is looked at."""
 
 ROOTS = (
@@ -96,13 +96,30 @@ def expression(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[V
     found = _Followed(root, order).found()
     if found is None:
         return None
-    leaves, described = found
-    operands = [
-        b.constant(leaf) if isinstance(leaf, np.ndarray) else operation.value(leaf)
-        for leaf in leaves
-    ]
-    made = kernels.expression(b, described, operands)
+    made = kernels.expression(b, found.expression, found.operands(b, operation))
     return None if made is None else [b.transpose(made, inverse_order(order))]
+
+
+class Found(NamedTuple):
+    """An expression, and what it reads: values that were written before, and constants."""
+
+    expression: Expression
+    leaves: Sequence[Any]
+
+    def operands(self, b: Builder, operation: Operation) -> list[Value]:
+        """What it reads, where an operation stands."""
+        return [
+            b.constant(leaf) if isinstance(leaf, np.ndarray) else operation.value(leaf)
+            for leaf in self.leaves
+        ]
+
+
+def read_in_order(value: Any, order: Order) -> Found | None:
+    """The expression of a value's elements in an order of its dimensions; None where there is none.
+
+    What is in memory anyway is read; all of it lies side by side.
+    """
+    return _Followed(value, order, is_root=False).found()
 
 
 def _row_major(shape: Sequence[int]) -> Order:
@@ -158,38 +175,41 @@ class _Followed:
     Args:
         root: the value.
         order: its dimensions, from the outermost to the innermost, as they are computed.
+        is_root: the expression takes the place of the value; else it is computed beside it.
     """
 
-    def __init__(self, root: Any, order: Order) -> None:
-        self._root, self._order = root, order
+    def __init__(self, root: Any, order: Order, *, is_root: bool = True) -> None:
+        self._root, self._order, self._is_root = root, order, is_root
         self._size = math.prod(shape_of(root))
         self._steps: list[ExpressionStep] = []
         self._known: dict[tuple[Any, Access], int] = {}
         self._leaves: list[Any] = []
         self._reads: list[ExpressionRead] = []
 
-    def found(self) -> tuple[Sequence[Any], Expression] | None:
-        """Values that are read, and the expression; None where there is none."""
+    def found(self) -> Found | None:
+        """The expression; None where there is none."""
         shape = shape_of(self._root)
         try:
             result = self._step(self._root, Access.whole(shape, self._order))
         except (NoAccess, _NoExpression):
             return None
         ways = [read.dims for read in self._reads]
-        if not ways or (len(self._steps) == 1 and ways == [((self._size, 1),)]):
+        is_copy = len(self._steps) == 1 and ways == [((self._size, 1),)]
+        if not ways or (self._is_root and is_copy):
             return None
         dtype = dtype_of(self._root)
         steps = self._steps
         if steps[result].operation == "round" and str(dtype) == "bfloat16":
             # It is rounded as it is written.
             (result,) = steps[result].operands
-        return self._leaves, Expression(
+        expression = Expression(
             tuple(steps),
             tuple(self._reads),
             result,
             tuple(shape[dim] for dim in self._order),
             dtype,
         )
+        return Found(expression, self._leaves)
 
     def _step(self, value: Any, access: Access) -> int:
         """The step that computes the elements of a value."""
@@ -207,7 +227,7 @@ class _Followed:
         if known is not None:
             return self._put("number", number=known)
         made = maker(value)
-        if made is None or made.name in _IN_MEMORY:
+        if made is None or made.name in _IN_MEMORY or self._is_kept(value):
             return self._read(value, access)
         follow = _MOVED.get(made.name)
         if follow is not None:
@@ -229,12 +249,17 @@ class _Followed:
             self._known = {key: step for key, step in self._known.items() if step < steps}
             return self._read(value, access)
 
+    def _is_kept(self, value: Any) -> bool:
+        """Whether a value that is not the root is in memory anyway."""
+        users = (getattr(use.owner, "operation", use.owner) for use in value.uses)
+        return not self._is_root and any(user.name in _FROM_MEMORY for user in users)
+
     def _read(self, value: Any, access: Access) -> int:
         """A value that is in memory."""
         way = access.joined
         size, step = way.dims[-1]
         is_short = step == 1 and size < _RUN and len(way.dims) > 1
-        is_scattered = is_short or (step > 1 and not _is_turned(way))
+        is_scattered = is_short or (step > 1 and not (self._is_root and _is_turned(way)))
         if is_scattered or len(way.dims) > Expression.MOST_DIMS:
             raise _NoExpression
         if len(self._leaves) == Expression.MOST_READS:

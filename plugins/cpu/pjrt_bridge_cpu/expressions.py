@@ -82,19 +82,34 @@ def compute(
         operands: see `Kernels.expression`.
         vectors: the widest that it may use.
     """
+    config = described(expression, vectors)
+    if config is None:
+        return None
+    result = TensorType(expression.shape, expression.dtype)
+    return b.custom_call(TARGET, operands, [result], backend_config=config)[0]
+
+
+def described(
+    expression: Expression, vectors: int, *, is_written: bool = True
+) -> dict[str, Any] | None:
+    """An expression as calls take it; None where it holds too many values at once.
+
+    Args:
+        expression: its steps.
+        vectors: the widest that may be used.
+        is_written: the last step writes the result; else it computes it.
+    """
     numbers: list[float] = []
     try:
         steps = list(_steps(expression, numbers))
     except _NoRegister:
         return None
-    config: dict[str, Any] = {
+    return {
         "numbers": np.array([*numbers, 0.0], np.float64),
         "reads": np.array([_way(read) for read in expression.reads], np.int64).reshape(-1),
-        "steps": np.array(steps, np.int64).reshape(-1),
+        "steps": np.array(steps if is_written else steps[:-1], np.int64).reshape(-1),
         "vectors": np.array([vectors], np.int64),
     }
-    result = TensorType(expression.shape, expression.dtype)
-    return b.custom_call(TARGET, operands, [result], backend_config=config)[0]
 
 
 def _way(read: ExpressionRead) -> list[int]:

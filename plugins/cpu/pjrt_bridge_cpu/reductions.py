@@ -17,6 +17,7 @@ from pjrt_bridge.stablehlo import Builder, Value, memory_order
 from pjrt_bridge.stablehlo.kernel_attributes import Reduction
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.position_kernels import combination
+from pjrt_bridge_cpu.reduced_expressions import ReducedExpressions
 
 _FLOAT32, _NARROW = dtypes.of("float32"), (dtypes.of("bfloat16"), dtypes.of("float16"))
 
@@ -36,7 +37,7 @@ _WORDS = 8
 """The columns of 64-bit elements."""
 
 
-class BlockedReductions(Kernels):
+class BlockedReductions(ReducedExpressions):
     """Reductions of rows by columns, and of columns in parts."""
 
     def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
@@ -52,6 +53,14 @@ class BlockedReductions(Kernels):
             places = [place for place, dim in enumerate(order) if dim in dims]
             found = self.reduce(b, reduction, b.transpose(x, order), places)
             return b.transpose(found, [kept.index(dim) for dim in sorted(kept)])
+        if self.reduces_last(reduction, x):
+            return Kernels.reduce(self, b, reduction, x, dims)
+        return self.reduce_in_parts(b, reduction, x, dims)
+
+    def reduce_in_parts(
+        self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]
+    ) -> Value:
+        """See `Kernels.reduce_in_parts`."""
         first = x.rank
         while first - 1 in dims:
             first -= 1
@@ -70,11 +79,11 @@ class BlockedReductions(Kernels):
         if whole < length:
             body = b.slice(flat, (*start, 0), (*rows, whole))
         blocks = b.reshape(body, (*rows, count // part, part, columns))
-        (partial,) = b.optimization_barrier([super().reduce(b, reduction, blocks, (first + 1,))])
-        result = super().reduce(b, reduction, partial, (*others, first + 1))
+        (partial,) = b.optimization_barrier([Kernels.reduce(self, b, reduction, blocks, (first + 1,))])
+        result = Kernels.reduce(self, b, reduction, partial, (*others, first + 1))
         if whole == length:
             return result
-        rest = super().reduce(b, reduction, b.slice(flat, (*start, whole), end), others)
+        rest = Kernels.reduce(self, b, reduction, b.slice(flat, (*start, whole), end), others)
         return combination(b, reduction)(result, rest)
 
     def _down(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
@@ -89,11 +98,11 @@ class BlockedReductions(Kernels):
         divides = end < x.rank - 1 and x.size >= _LEAST
         part = _part(rows, _WINDOW + 1) if divides and dims else 0
         if not part:
-            return super().reduce(b, reduction, x, dims)
+            return Kernels.reduce(self, b, reduction, x, dims)
         shape = (*x.shape[:begin], rows // part, part, *x.shape[end + 1 :])
-        sums = super().reduce(b, reduction, b.reshape(x, shape), (begin + 1,))
+        sums = Kernels.reduce(self, b, reduction, b.reshape(x, shape), (begin + 1,))
         (sums,) = b.optimization_barrier([sums])
-        return super().reduce(b, reduction, sums, (*(dim for dim in dims if dim < begin), begin))
+        return Kernels.reduce(self, b, reduction, sums, (*(dim for dim in dims if dim < begin), begin))
 
 
 def _part(rows: int, least: int) -> int:

@@ -44,6 +44,8 @@ RUN_RECURRENCE_BACKWARD: int
 SUM_BAGS: int
 """Address of the XLA_FFI_Handler that sums bags of rows (`native/bags.h`)."""
 
+REDUCE_EXPRESSION: int
+"""Address of the XLA_FFI_Handler that reduces an expression (`native/reduce.h`)."""
 WEIGH_ALONG: int
 """Address of the XLA_FFI_Handler that sums by constant weights (`native/weigh.h`)."""
 WRITE_WINDOWS: int

@@ -37,7 +37,7 @@ class AtenReductions(Kernels):
         operator = _OPERATORS.get(reduction)
         first = x.rank - len(dims)
         last = sorted(dims) == list(range(first, x.rank))
-        if operator is None or not last or not _takes(x):
+        if operator is None or not last or not _takes(x) or self.reduces_last(reduction, x):
             return super().reduce(b, reduction, x, dims)
         # A reduction of all elements: as a few rows first, then of their results.
         kept = x.shape[:first] or (_divisor(x.size),)

@@ -9,7 +9,10 @@
 #ifndef PJRT_BRIDGE_CPU_EXPRESSION_H
 #define PJRT_BRIDGE_CPU_EXPRESSION_H
 
-#include "xla.h"
+#include "frame.h"
+#include "tiles.h"
+
+#include <stdbool.h>
 
 /* The operations of a step, which computes a register of numbers of each element from others.
  * Registers are float32; truth is 1 and falsehood is 0. */
@@ -56,6 +59,71 @@ enum {
     MOST_STEPS = 128,
     MOST_DIMS = 6,
 };
+
+/* Elements of a block: so many registers of it are in the first cache. */
+enum { BLOCK = 1024 };
+
+typedef struct {
+    int64_t operation, to, a, b, c;
+} Step;
+
+typedef struct {
+    const char *data; /* From the element that is read first on. */
+    int type, dims;
+    int64_t sizes[MOST_DIMS], strides[MOST_DIMS];
+    int64_t tiled[MOST_TILED_DIMS]; /* Strides along the dimensions of tiles, where there are any. */
+} Operand;
+
+typedef struct {
+    char *data;
+    int type;
+} Output;
+
+typedef struct {
+    const Step *steps;
+    const double *numbers;
+    int64_t step_count, size, block; /* block: elements of a block, at most BLOCK. */
+    Operand operands[MOST_OPERANDS];
+    Output outputs[MOST_RESULTS];
+    Vectors vectors;
+    Tiles tiles;
+} Expression;
+
+/* Of one thread: registers, what operands that are read again and again repeat, and the element
+ * that this begins with. */
+typedef struct {
+    _Alignas(64) float registers[MOST_REGISTERS][BLOCK];
+    _Alignas(64) float repeated[MOST_OPERANDS][BLOCK];
+    int64_t phase[MOST_OPERANDS];
+} Workspace;
+
+/* Computes the elements of a tile; where the numbers of the last step are. A block of elements that
+ * lie side by side is a tile of a single row. */
+typedef const float *RunBlock(const Expression *expression, Workspace *work, const Tile *block);
+
+/* The function for the widest vectors that an expression may use. */
+RunBlock *block_function(const Expression *expression);
+
+/* What threads begin with. */
+void clear_workspace(Workspace *work);
+
+/* Whether b is a number, and no register. */
+INLINE bool
+has_number(int64_t operation)
+{
+    return operation == ADD_NUMBER || operation == SUBTRACT_FROM || operation == MULTIPLY_NUMBER;
+}
+
+/* Whether an operand is read from its first to its last element, again and again. */
+INLINE bool
+is_repeated(const Operand *operand)
+{
+    return operand->dims == 2 && !operand->strides[0] && operand->strides[1] == 1;
+}
+
+/* What a program says of an expression of so many elements, which may come from anywhere; -1: of as
+ * many as its results have. */
+int read_expression(const Frame *frame, Expression *expression, int64_t size, char *message);
 
 /* Operands and results: float32, bfloat16 or bool, row-major. All results have one number of
  * elements. The attribute `steps` has five int64 a step: operation, to, a, b, c, where `to` is the

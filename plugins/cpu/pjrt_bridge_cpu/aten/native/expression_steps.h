@@ -5,46 +5,6 @@
 
 #include "expression.h"
 #include "functions.h"
-#include "tiles.h"
-
-#include <stdbool.h>
-
-/* Elements of a block: so many registers of it are in the first cache. */
-enum { BLOCK = 1024 };
-
-typedef struct {
-    int64_t operation, to, a, b, c;
-} Step;
-
-typedef struct {
-    const char *data; /* From the element that is read first on. */
-    int type, dims;
-    int64_t sizes[MOST_DIMS], strides[MOST_DIMS];
-    int64_t tiled[MOST_TILED_DIMS]; /* Strides along the dimensions of tiles, where there are any. */
-} Operand;
-
-typedef struct {
-    char *data;
-    int type;
-} Output;
-
-typedef struct {
-    const Step *steps;
-    const double *numbers;
-    int64_t step_count, size, block; /* block: elements of a block, at most BLOCK. */
-    Operand operands[MOST_OPERANDS];
-    Output outputs[MOST_RESULTS];
-    Vectors vectors;
-    Tiles tiles;
-} Expression;
-
-/* Of one thread: registers, what operands that are read again and again repeat, and the element
- * that this begins with. */
-typedef struct {
-    _Alignas(64) float registers[MOST_REGISTERS][BLOCK];
-    _Alignas(64) float repeated[MOST_OPERANDS][BLOCK];
-    int64_t phase[MOST_OPERANDS];
-} Workspace;
 
 #define EACH INDEPENDENT for (int64_t i = 0; i < count; i++)
 
@@ -63,13 +23,6 @@ INLINE int64_t
 bytes_of(int type)
 {
     return type == F32 ? 4 : type == BF16 ? 2 : 1;
-}
-
-/* Whether an operand is read from its first to its last element, again and again. */
-INLINE bool
-is_repeated(const Operand *operand)
-{
-    return operand->dims == 2 && !operand->strides[0] && operand->strides[1] == 1;
 }
 
 /* A block of an operand that is read again and again. A block is a multiple of most operands' sizes;
@@ -215,13 +168,6 @@ write_output(const Output *output, const float *from, const Tile *block)
         write_run(output, from + run * count, block->first + run * block->to_next_row, count);
 }
 
-/* Whether b is a number, and no register. */
-INLINE bool
-has_number(int64_t operation)
-{
-    return operation == ADD_NUMBER || operation == SUBTRACT_FROM || operation == MULTIPLY_NUMBER;
-}
-
 #define COMPUTE(name, value)                                                                       \
     case name:                                                                                     \
         EACH to[i] = (value);                                                                      \
@@ -276,8 +222,9 @@ written(const Expression *expression, const Step *next, int64_t step_to, const T
     return output->type == F32 ? (float *)output->data + block->first : to;
 }
 
-/* The elements of a tile; a block of elements that lie side by side is one of a single row. */
-INLINE void
+/* The elements of a tile, and where the numbers of the last step are. A block of elements that lie
+ * side by side is a tile of a single row. */
+INLINE const float *
 run_block(const Expression *expression, Workspace *work, const Tile *block)
 {
     const int64_t count = block->rows * block->columns;
@@ -304,6 +251,7 @@ run_block(const Expression *expression, Workspace *work, const Tile *block)
             at[step->to] = to;
         }
     }
+    return at[expression->steps[expression->step_count - 1].to];
 }
 
 #endif

@@ -11,7 +11,7 @@
  *     combine.c    another one: updates along a dimension
  *     divide.c     threads for large work
  *     divisors.c   another one: a check of divisors
- *     expression.c  another one: elementwise expressions (expression_steps.h, functions.h)
+ *     expression.c  another one: elementwise expressions (expression_reading.c)
  *     frame.c      what every custom call does with its caller
  *     gather.c     another one: elements at positions along a dimension
  *     norm.c       another one: layer norm, RMS norm and group norm
@@ -19,6 +19,7 @@
  *     pool.c       another one: maxima of windows, and their gradients
  *     positions.c  another one: a check of positions
  *     recurrence.c another one: a recurrent layer over all steps of time (cells.h, panels.h)
+ *     reduce.c     another one: an elementwise expression, reduced
  *     run.c        a part of a call: tensors of buffers, and the operator
  *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
@@ -40,6 +41,7 @@
 #include "pool.h"
 #include "positions.h"
 #include "recurrence.h"
+#include "reduce.h"
 #include "thin.h"
 #include "torch.h"
 #include "weigh.h"
@@ -213,6 +215,7 @@ PyInit__aten(void)
         add_address(module, "RUN_RECURRENCE", (void *)run_recurrence) ||
         add_address(module, "RUN_RECURRENCE_BACKWARD", (void *)run_recurrence_backward) ||
         add_address(module, "SUM_BAGS", (void *)sum_bags) ||
+        add_address(module, "REDUCE_EXPRESSION", (void *)reduce_expression) ||
         add_address(module, "WEIGH_ALONG", (void *)weigh_along) ||
         add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
