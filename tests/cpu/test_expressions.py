@@ -240,6 +240,14 @@ def angles(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return (x + bias).sin()
 
 
+def turned(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return (x + bias).t().contiguous()
+
+
+def turned_in_small_tiles(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return x.view(1024, 8, 8).transpose(1, 2).contiguous()
+
+
 CALLS: dict[str, tuple[Callable[..., torch.Tensor], int]] = {
     "bias and GELU": (bias_and_gelu, 1),
     "gated": (gated, 1),
@@ -247,6 +255,8 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], int]] = {
     "heads": (heads, 1),
     "masked": (masked, 1),
     "angles": (angles, 0),
+    "turned": (turned, 1),
+    "turned in small tiles": (turned_in_small_tiles, 0),
 }
 
 
@@ -270,7 +280,7 @@ def test_which_functions_of_torch_are_calls(
 
 @pytest.mark.usefixtures("fresh")
 def test_small_ones_are_loops(made: list[Expression]) -> None:
-    x, bias = torch.randn(8, 128), torch.randn(128)
+    x, bias = torch.randn(3, 128), torch.randn(128)
     torch.testing.assert_close(
         torch.compile(bias_and_gelu, backend="pjrt")(x, bias), bias_and_gelu(x, bias)
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge_cpu.aten import attention, convolution, products, reductions, rows, tables
+from pjrt_bridge_cpu.aten import attention, convolution, products, rows
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
@@ -65,11 +65,6 @@ def _peaks(size: int, dtype: torch.dtype) -> Call:
     return (x.to(dtype), count), {}
 
 
-def _matrix(size: int, dtype: torch.dtype) -> Call:
-    """64 rows, that are reduced."""
-    return (_drawn(dtype, 64, size // 64), 1), {}
-
-
 def _layer(work: int, dtype: torch.dtype) -> Call:
     """32 rows by a weight of 64 columns."""
     x, weight = (_drawn(dtype, n, work // (32 * 64)) for n in (32, 64))
@@ -88,10 +83,6 @@ def _heads(work: int, dtype: torch.dtype) -> Call:
     return tuple(_drawn(dtype, *shape) for shape in shapes), {}
 
 
-def _table(size: int, dtype: torch.dtype) -> Call:
-    return (_drawn(dtype, 50, 64), torch.randint(0, 50, (size // 64,))), {}
-
-
 ENTRIES = {
     "softmax": Large("_softmax.out", _row(0), rows.LEAST),
     "log_softmax": Large("_log_softmax.out", _row(0), rows.LEAST),
@@ -102,14 +93,10 @@ ENTRIES = {
     "logcumsumexp": Large("logcumsumexp.out", _row(0), rows.LEAST),
     "topk": Large("topk.values", _peaks, rows.LEAST_SELECTED),
     "sort": Large("sort.values_stable", _row(stable=True), rows.LEAST),
-    "amax": Large("amax.out", _matrix, reductions.LEAST, SINGLE),
-    "amin": Large("amin.out", _matrix, reductions.LEAST, SINGLE),
-    "sum": Large("sum.IntList_out", _matrix, reductions.LEAST, SINGLE),
     "mm": Large("mm.out", _layer, products.LEAST),
     "nn.functional.conv2d": Large("mkldnn_convolution.default", _image, convolution.LEAST),
     "nn.functional.scaled_dot_product_attention": Large(
         "_scaled_dot_product_flash_attention_for_cpu.default", _heads, attention.LEAST
     ),
-    "nn.functional.embedding": Large("index_select.out", _table, tables.LEAST),
 }
 """By name in the database."""

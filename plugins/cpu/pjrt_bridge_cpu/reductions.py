@@ -79,7 +79,9 @@ class BlockedReductions(ReducedExpressions):
         if whole < length:
             body = b.slice(flat, (*start, 0), (*rows, whole))
         blocks = b.reshape(body, (*rows, count // part, part, columns))
-        (partial,) = b.optimization_barrier([Kernels.reduce(self, b, reduction, blocks, (first + 1,))])
+        (partial,) = b.optimization_barrier(
+            [Kernels.reduce(self, b, reduction, blocks, (first + 1,))]
+        )
         result = Kernels.reduce(self, b, reduction, partial, (*others, first + 1))
         if whole == length:
             return result
@@ -102,7 +104,9 @@ class BlockedReductions(ReducedExpressions):
         shape = (*x.shape[:begin], rows // part, part, *x.shape[end + 1 :])
         sums = Kernels.reduce(self, b, reduction, b.reshape(x, shape), (begin + 1,))
         (sums,) = b.optimization_barrier([sums])
-        return Kernels.reduce(self, b, reduction, sums, (*(dim for dim in dims if dim < begin), begin))
+        return Kernels.reduce(
+            self, b, reduction, sums, (*(dim for dim in dims if dim < begin), begin)
+        )
 
 
 def _part(rows: int, least: int) -> int:

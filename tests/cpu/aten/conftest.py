@@ -14,7 +14,6 @@ from pjrt_bridge_cpu.aten import (
     convolution,
     findings,
     products,
-    reductions,
     rows,
     rules,
     transforms,
@@ -58,7 +57,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every use is allowed, worth a call from one element on, and cut into parts of one each."""
     monkeypatch.setattr(rules, "_PART", 0)
     monkeypatch.setattr(findings, "is_usable", lambda library, use: True)
-    for module in (attention, convolution, products, reductions, rows, transforms):
+    for module in (attention, convolution, products, rows, transforms):
         monkeypatch.setattr(module, "LEAST", 1)
     monkeypatch.setattr(products, "NARROWEST", 1)
     monkeypatch.setattr(products, "ROWS", 1 << 62)

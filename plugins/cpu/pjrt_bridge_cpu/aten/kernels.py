@@ -6,20 +6,16 @@ from collections.abc import Callable
 
 from pjrt_bridge_cpu.aten.attention import AtenAttention
 from pjrt_bridge_cpu.aten.products import AtenProducts
-from pjrt_bridge_cpu.aten.reductions import AtenReductions
 from pjrt_bridge_cpu.aten.rows import AtenSoftmax
 from pjrt_bridge_cpu.aten.rules import UsableKernels
 from pjrt_bridge_cpu.aten.transforms import AtenTransforms
 from pjrt_bridge_cpu.kernels import XlaKernels
 
 
-class CpuKernels(
-    AtenAttention, AtenProducts, AtenReductions, AtenSoftmax, AtenTransforms, XlaKernels
-):
+class CpuKernels(AtenAttention, AtenProducts, AtenSoftmax, AtenTransforms, XlaKernels):
     """`XlaKernels`, with PyTorch's kernels where they are faster.
 
-    These are for products, attention, softmax, Fourier transforms, and reductions of values in
-    memory.
+    These are for products, attention, softmax and Fourier transforms.
 
     Args:
         use: emits the calls.

@@ -230,12 +230,6 @@ def _rows(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
         x = _drawn(shape, dtype)
         for name, arguments in _ALONG:
             yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
-    for shape in _ROWS[1:]:
-        x = _drawn(shape, dtype)
-        if dtype == torch.float32:
-            for name in ("sum.dim_IntList", "amax.default"):
-                kind = name.partition(".")[0]
-                yield kind, TriedUse(f"aten.{name}", (x,), followed_by(([1],)))
 
 
 def _drawn(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

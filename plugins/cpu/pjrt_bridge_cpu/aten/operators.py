@@ -170,18 +170,6 @@ ARGMIN = Operator(
     "aten::argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)"
     " -> Tensor(a!)"
 )
-SUM = Operator(
-    "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, "
-    "ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)"
-)
-AMAX = Operator(
-    "aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out)"
-    " -> Tensor(a!)"
-)
-AMIN = Operator(
-    "aten::amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out)"
-    " -> Tensor(a!)"
-)
 CUMSUM = Operator(
     "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out)"
     " -> Tensor(a!)"
