@@ -18,7 +18,6 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
 BOTH = (torch.float32, torch.bfloat16)
-SINGLE = (torch.float32,)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,111 @@
+"""Reductions of elementwise expressions: which ones are found, and what they compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.stablehlo import Builder, TensorType, Value
+from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.stablehlo.patterns import finishing, for_target
+from pjrt_bridge_cpu import expressions, reduced_expressions
+from pjrt_bridge_cpu.kernels import XlaKernels
+from pjrt_bridge_cpu.reduced_expressions import TARGET
+from tests.extent import examples
+
+F32 = dtypes.of("float32")
+
+
+@pytest.fixture(autouse=True)
+def _registered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert expressions.can_compute(client)
+    assert reduced_expressions.can_reduce(client)
+    monkeypatch.setattr(reduced_expressions, "LEAST", 1)
+
+
+def kernels() -> XlaKernels:
+    found = XlaKernels()
+    found.can_compute = found.can_reduce = True
+    return found
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.data())
+def test_the_numbers_are_those_of_numpy(client: Client, data: st.DataObject) -> None:
+    """Over any dimensions, of a value in any order in memory."""
+    shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    rank = len(shape)
+    order = data.draw(st.permutations(range(rank)))
+    dims = data.draw(st.sets(st.integers(0, rank - 1), min_size=1))
+    how = data.draw(st.sampled_from(["sum", "max", "min"]))
+    x = np.random.default_rng(0).normal(0, 9, shape).astype(np.float32)
+    source = Builder([TensorType(x.shape, F32)])
+    turned = source.transpose(source.parameters[0], order)
+    value = source.multiply(turned, turned)
+    reduced = Kernels().reduce(source, how, value, sorted(dims))
+    program = for_target(source.finish([reduced]), kernels())
+    expected = {"sum": np.sum, "max": np.max, "min": np.min}[how](
+        x.transpose(order) ** 2, axis=tuple(dims)
+    )
+    found = np.asarray(client.compile(program)(x)[0])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert (TARGET in program.text) == (math.prod(shape[order[dim]] for dim in dims) > 1)
+
+
+Make = Callable[[Builder, Value], Sequence[Value]]
+
+
+def written(make: Make, shape: tuple[int, ...] = (64, 512)) -> str:
+    own = kernels()
+    b = Builder([TensorType(shape, F32)], finishing=finishing(own))
+    return b.finish(make(b, b.parameters[0])).text
+
+
+def test_what_is_in_memory_anyway_is_read() -> None:
+    def make(b: Builder, x: Value) -> list[Value]:
+        y = b.exp(b.multiply(x, x))
+        return [y, b.reduce_sum(y, (0,))]
+
+    text = written(make)
+    (line,) = (line for line in text.splitlines() if TARGET in line)
+    # One step: it reads.
+    assert "steps = dense<0> : tensor<5xi64>" in line
+
+
+def test_what_is_only_reduced_is_not_written() -> None:
+    text = written(lambda b, x: [b.reduce_sum(b.exp(b.multiply(x, x)), (0,))])
+    assert text.count("custom_call") == 1
+
+
+def test_dimensions_apart_are_reduced_one_after_the_other() -> None:
+    text = written(lambda b, x: [b.reduce_sum(x, (0, 2))], (8, 64, 50))
+    assert text.count(TARGET) == 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda b, x: [b.reduce_prod(x, (0,))], id="a product"),
+        pytest.param(lambda b, x: [b.reduce_sum(b.sin(x), (0,))], id="no expression"),
+        pytest.param(lambda b, x: [b.reduce_sum(b.convert(x, "float64"), (0,))], id="64 bits"),
+    ],
+)
+def test_others_are_loops(make: Make) -> None:
+    text = written(make)
+    assert TARGET not in text
+    assert "stablehlo.reduce(" in text
+
+
+def test_one_that_waits_in_vain_is_reduced_in_parts() -> None:
+    """As it would have been at first."""
+    own = kernels()
+    b = Builder([TensorType((64, 512), F32)], finishing=finishing(own))
+    program = b.finish([own.reduce(b, "sum", b.sin(b.parameters[0]), (1,))])
+    assert "stablehlo.optimization_barrier" in program.text
