@@ -1,4 +1,4 @@
-"""Linear interpolation by weighted sums, as ATen computes it.
+"""Interpolation: linear by weighted sums, as ATen computes it; with known sizes it stays.
 
 Torch's own decompositions (2.13) add `(next - this) * weight` to an element, which is NaN beside an
 infinity that ATen weighs with zero or leaves out.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
-from torch._decomp.decompositions import _upsample_linear, upsample_compute_output_size
+from torch._decomp.decompositions import (
+    _upsample_linear,
+    upsample_bicubic2d_default,
+    upsample_compute_output_size,
+)
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false
@@ -22,19 +27,23 @@ from pjrt_bridge.torch_interop.compat.operators import by_operator
 from pjrt_bridge.torch_interop.compat.promises.values import is_symbolic
 
 _NAMES = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+_CUBIC = "upsample_bicubic2d"
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def interpolation_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each operator its decomposition."""
+    ways = {**dict.fromkeys(_NAMES, _resized), _CUBIC: _resized_cubic}
     rules: dict[str, Callable[..., Any]] = {
-        **{f"aten.{name}.default": _resized_unless_kept for name in _NAMES},
-        **{f"aten.{name}.vec": _resized_by_factors for name in _NAMES},
+        **{f"aten.{name}.default": partial(_unless_kept, way) for name, way in ways.items()},
+        **{f"aten.{name}.vec": partial(_by_factors, name, way) for name, way in ways.items()},
     }
     return by_operator(rules)
 
 
-def _resized_by_factors(
+def _by_factors(
+    name: str,
+    way: Callable[..., Tensor],
     input: Tensor,
     output_size: Sequence[int] | None,
     align_corners: bool,
@@ -44,8 +53,8 @@ def _resized_by_factors(
         input.size(), output_size, scale_factors
     )
     if not _is_kept(input, sizes):
-        return _resized(input, sizes, align_corners, *(scale_factors or ()))
-    op = getattr(torch.ops.aten, _NAMES[len(sizes) - 1]).default
+        return way(input, sizes, align_corners, *(scale_factors or ()))
+    op = getattr(torch.ops.aten, name).default
     found: Tensor = op(input, sizes, align_corners, *(scale_factors or ()))
     return found
 
@@ -56,13 +65,25 @@ def _is_kept(input: Tensor, output_size: Sequence[int]) -> bool:
     return input.is_floating_point() and not changes
 
 
-def _resized_unless_kept(
-    input: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None
+def _unless_kept(
+    way: Callable[..., Tensor],
+    input: Tensor,
+    output_size: Sequence[int],
+    align_corners: bool,
+    *scales: float | None,
 ) -> Tensor:
     if _is_kept(input, output_size):
         stays: Tensor = NotImplemented
         return stays
-    return _resized(input, output_size, align_corners, *scales)
+    return way(input, output_size, align_corners, *scales)
+
+
+def _resized_cubic(
+    input: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None
+) -> Tensor:
+    """By torch's own decomposition."""
+    found: Tensor = upsample_bicubic2d_default(input, output_size, align_corners, *scales)
+    return found
 
 
 def _resized(

@@ -1,14 +1,16 @@
-"""Linear interpolation of lines, images and volumes, and its gradients.
+"""Linear and cubic interpolation of lines, images and volumes, and its gradients.
 
-ATen semantics kept: an element is the weighted sum of two neighbours along each dimension, and both
-are read where a weight is 0, so that infinities give NaN. Half precision is weighed in float32, by
-weights that are rounded to it along one and three dimensions (ATen/native/cpu/UpSampleKernel.cpp).
-Dimensions are resized one after the other, those first that become shortest.
+ATen semantics kept: an element is the weighted sum of two or four neighbours along each dimension,
+and all are read where a weight is 0, so that infinities give NaN. Half precision is weighed in
+float32, by weights that are rounded to it along one and three dimensions
+(ATen/native/cpu/UpSampleKernel.cpp). Dimensions are resized one after the other, those first that
+become shortest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,31 +21,72 @@ from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import Weights
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 
-def _weights(
-    size: int, count: int, align_corners: bool, scale: float | None, dtype: np.dtype[Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """For `count` elements: the places of two among `size`, (count, 2), and the second's weight.
+@dataclass(frozen=True)
+class _Resizing:
+    """How a dimension is resized.
 
-    Args:
+    Attributes:
         size: of the dimension.
         count: what it is resized to.
         align_corners: the first and the last elements stay where they are.
         scale: by which it is resized, where the caller has said so.
         dtype: that places are computed in.
+        rounded: the type that weights are rounded to.
     """
-    index = np.arange(count)
-    if size == count:
-        # Whatever the scale is.
-        return np.stack([index, index], 1), np.zeros(count, dtype)
-    place, real = index.astype(dtype), dtype.type
-    if align_corners:
-        source = place * real((size - 1) / (count - 1) if count > 1 else 0.0)
-    else:
-        source = (place + real(0.5)) * real(1 / scale if scale else size / count) - real(0.5)
-    source = np.maximum(source, real(0))
-    first = np.minimum(source.astype(np.int64), size - 1)
-    second = np.minimum(first + 1, size - 1)
-    return np.stack([first, second], 1), np.clip(source - first.astype(dtype), 0, 1).astype(dtype)
+
+    size: int
+    count: int
+    align_corners: bool
+    scale: float | None
+    dtype: np.dtype[Any]
+    rounded: np.dtype[Any]
+
+    def linear(self) -> Weights:
+        """Two terms for each element."""
+        index = np.arange(self.count)
+        if self.size == self.count:
+            # Whatever the scale is.
+            return self._rounded([index, index], np.zeros(self.count, self.dtype))
+        source = np.maximum(self._sources(), self.dtype.type(0))
+        first = np.minimum(source.astype(np.int64), self.size - 1)
+        second = np.minimum(first + 1, self.size - 1)
+        near = np.clip(source - first.astype(self.dtype), 0, 1).astype(self.dtype)
+        return self._rounded([first, second], near)
+
+    def cubic(self) -> Weights:
+        """Four terms for each element, by Keys' cubic with a = -3/4."""
+        source = self._sources()
+        first = np.minimum(np.floor(source).astype(np.int64), self.size - 1)
+        by = np.clip(source - first.astype(self.dtype), 0, 1).astype(self.dtype)
+        places = [np.clip(first + step, 0, self.size - 1) for step in (-1, 0, 1, 2)]
+        one = np.ones_like(by)
+        weights = [_far(one + by), _near(by), _near(one - by), _far(one + one - by)]
+        return Weights(np.stack(places, 1), np.stack(weights, 1))
+
+    def _sources(self) -> np.ndarray:
+        """Where each element is among those there are."""
+        place, real = np.arange(self.count).astype(self.dtype), self.dtype.type
+        if self.align_corners:
+            step, shift = (self.size - 1) / (self.count - 1) if self.count > 1 else 0.0, 0.0
+        else:
+            step, shift = 1 / self.scale if self.scale else self.size / self.count, 0.5
+        found: np.ndarray = (place + real(shift)) * real(step) - real(shift)
+        return found
+
+    def _rounded(self, places: Sequence[np.ndarray], near: np.ndarray) -> Weights:
+        near = near.astype(self.rounded)
+        far = (np.ones_like(near) - near).astype(self.rounded)
+        return Weights(np.stack(places, 1), np.stack([far, near], 1).astype(self.dtype))
+
+
+def _near(distance: np.ndarray) -> np.ndarray:
+    weight: np.ndarray = (1.25 * distance - 2.25) * distance * distance + 1
+    return weight
+
+
+def _far(distance: np.ndarray) -> np.ndarray:
+    weight: np.ndarray = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
+    return weight
 
 
 def _resized(
@@ -53,28 +96,26 @@ def _resized(
     counts: Sequence[int],
     align_corners: bool,
     scales: Sequence[float | None],
+    weigh: Callable[[_Resizing], Weights],
     *,
     back: bool,
 ) -> Value:
     """`x` resized from `sizes` to `counts`, or gradients the other way."""
     if not x.dtype.is_float:
-        raise NotLowerable(f"linear interpolation of {x.dtype}")
+        raise NotLowerable(f"interpolation of {x.dtype}")
     value = c.widen(x)
     real = value.dtype.numpy
     rounded = x.dtype.numpy if len(sizes) != 2 else real
     ways = []
     for dim, (size, count) in enumerate(zip(sizes, counts, strict=True)):
-        places, near = _weights(size, count, align_corners, scales[dim], real)
-        near = near.astype(rounded)
-        far = (np.ones_like(near) - near).astype(rounded)
-        weights = Weights(places, np.stack([far, near], 1).astype(real))
+        weights = weigh(_Resizing(size, count, align_corners, scales[dim], real, rounded))
         ways.append((dim, weights.turned(size) if back else weights, size / count))
     for dim, weights, _ in sorted(ways, key=lambda way: (-way[2] if not back else way[2], -way[0])):
         value = weights.sums(c, value, dim + 2)
     return c.result(value)
 
 
-def _resize(name: str, rank: int) -> None:
+def _resize(name: str, rank: int, weigh: Callable[[_Resizing], Weights]) -> None:
     @lowering(f"aten.{name}.default")
     def _lower(
         c: Context,
@@ -85,7 +126,7 @@ def _resize(name: str, rank: int) -> None:
     ) -> Value:
         """(batch, channels, *sizes) resized."""
         given = (*scales, *[None] * (rank - len(scales)))
-        return _resized(c, x, x.shape[2:], output_size, align_corners, given, back=False)
+        return _resized(c, x, x.shape[2:], output_size, align_corners, given, weigh, back=False)
 
     @lowering(f"aten.{name}_backward.default")
     def _backward(
@@ -98,9 +139,12 @@ def _resize(name: str, rank: int) -> None:
     ) -> Value:
         """The gradients: each element gets those of what it was read for, by the same weights."""
         given = (*scales, *[None] * (rank - len(scales)))
-        return _resized(c, grad, input_size[2:], output_size, align_corners, given, back=True)
+        return _resized(
+            c, grad, input_size[2:], output_size, align_corners, given, weigh, back=True
+        )
 
 
-_resize("upsample_linear1d", 1)
-_resize("upsample_bilinear2d", 2)
-_resize("upsample_trilinear3d", 3)
+_resize("upsample_linear1d", 1, _Resizing.linear)
+_resize("upsample_bilinear2d", 2, _Resizing.linear)
+_resize("upsample_trilinear3d", 3, _Resizing.linear)
+_resize("upsample_bicubic2d", 2, _Resizing.cubic)

@@ -10,6 +10,7 @@ torch.manual_seed(0)
 SIZES = {
     "linear1d": ([2, 3, 13], ([5], [30], [1], [13])),
     "bilinear2d": ([2, 3, 13, 17], ([5, 6], [20, 9], [1, 1], [13, 17], [40, 2])),
+    "bicubic2d": ([2, 3, 13, 17], ([5, 6], [20, 9], [1, 1], [13, 17], [40, 2])),
     "trilinear3d": ([1, 2, 4, 5, 6], ([2, 9, 6], [8, 1, 13])),
 }
 CASES = [(name, size) for name, (_, sizes) in SIZES.items() for size in sizes]
