@@ -21,7 +21,7 @@ from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import (
     per_dimension,
     windows,
 )
-from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import Weights
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 _MOST_STEPS = 16
@@ -157,7 +157,7 @@ def _adaptive_mean(c: Context, x: Value, dim: int, count: int) -> Value:
     if count and size % count == 0:
         split = c.reshape(x, (*x.shape[:dim], count, size // count, *x.shape[dim + 1 :]))
         return mean_over(c, split, (dim + 1,))
-    return Weights.of_matrix(_averaging_matrix(size, count)).sums(c, x, dim)
+    return WeightedTerms.of_matrix(_averaging_matrix(size, count)).sums(c, x, dim)
 
 
 def _averaging_matrix(size: int, count: int) -> np.ndarray:
@@ -186,7 +186,7 @@ _adaptive_backward("_adaptive_avg_pool3d_backward", 3)
 def _adaptive_gradient(c: Context, grad: Value, dim: int, size: int) -> Value:
     count = grad.shape[dim]
     if size % count:
-        return Weights.of_matrix(_averaging_matrix(size, count).T).sums(c, grad, dim)
+        return WeightedTerms.of_matrix(_averaging_matrix(size, count).T).sums(c, grad, dim)
     part = c.b.divide(grad, c.full(grad.shape, size // count, grad.dtype))
     split = (*grad.shape[: dim + 1], size // count, *grad.shape[dim + 1 :])
     joined = (*grad.shape[:dim], size, *grad.shape[dim + 1 :])

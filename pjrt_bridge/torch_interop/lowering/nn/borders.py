@@ -11,7 +11,7 @@ import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context
-from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import Weights
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
 
@@ -55,7 +55,7 @@ def _pad(name: str, border: Border) -> None:
         """Each element gets the gradients of all places that it is in; one that is cropped, 0."""
         value = c.widen(grad)
         for dim, places in _places(border, x.shape, padding):
-            weights = Weights(places[:, None], np.ones((len(places), 1)))
+            weights = WeightedTerms(places[:, None], np.ones((len(places), 1)))
             value = weights.turned(x.shape[dim]).sums(c, value, dim)
         return c.result(value)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import Weights
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 Filter = Callable[[np.ndarray], np.ndarray]
@@ -77,7 +77,7 @@ def _resize(name: str, kind: Filter, reach: int) -> None:
             scale = _scale(size, count, align_corners, scales[at])
             given = _weights(size, count, scale, kind, reach, value.dtype.numpy)
             matrix, read = (part.T for part in given) if back else given
-            value = Weights.of_matrix(matrix, read).sums(c, value, at + 2)
+            value = WeightedTerms.of_matrix(matrix, read).sums(c, value, at + 2)
         return c.result(value)
 
     @lowering(f"aten.{name}.default")

@@ -17,7 +17,7 @@ import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import Weights
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 
@@ -41,7 +41,7 @@ class _Resizing:
     dtype: np.dtype[Any]
     rounded: np.dtype[Any]
 
-    def linear(self) -> Weights:
+    def linear(self) -> WeightedTerms:
         """Two terms for each element."""
         index = np.arange(self.count)
         if self.size == self.count:
@@ -53,7 +53,7 @@ class _Resizing:
         near = np.clip(source - first.astype(self.dtype), 0, 1).astype(self.dtype)
         return self._rounded([first, second], near)
 
-    def cubic(self) -> Weights:
+    def cubic(self) -> WeightedTerms:
         """Four terms for each element, by Keys' cubic with a = -3/4."""
         source = self._sources()
         first = np.minimum(np.floor(source).astype(np.int64), self.size - 1)
@@ -61,7 +61,7 @@ class _Resizing:
         places = [np.clip(first + step, 0, self.size - 1) for step in (-1, 0, 1, 2)]
         one = np.ones_like(by)
         weights = [_far(one + by), _near(by), _near(one - by), _far(one + one - by)]
-        return Weights(np.stack(places, 1), np.stack(weights, 1))
+        return WeightedTerms(np.stack(places, 1), np.stack(weights, 1))
 
     def _sources(self) -> np.ndarray:
         """Where each element is among those there are."""
@@ -73,10 +73,10 @@ class _Resizing:
         found: np.ndarray = (place + real(shift)) * real(step) - real(shift)
         return found
 
-    def _rounded(self, places: Sequence[np.ndarray], near: np.ndarray) -> Weights:
+    def _rounded(self, places: Sequence[np.ndarray], near: np.ndarray) -> WeightedTerms:
         near = near.astype(self.rounded)
         far = (np.ones_like(near) - near).astype(self.rounded)
-        return Weights(np.stack(places, 1), np.stack([far, near], 1).astype(self.dtype))
+        return WeightedTerms(np.stack(places, 1), np.stack([far, near], 1).astype(self.dtype))
 
 
 def _near(distance: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ def _resized(
     counts: Sequence[int],
     align_corners: bool,
     scales: Sequence[float | None],
-    weigh: Callable[[_Resizing], Weights],
+    weigh: Callable[[_Resizing], WeightedTerms],
     *,
     back: bool,
 ) -> Value:
@@ -115,7 +115,7 @@ def _resized(
     return c.result(value)
 
 
-def _resize(name: str, rank: int, weigh: Callable[[_Resizing], Weights]) -> None:
+def _resize(name: str, rank: int, weigh: Callable[[_Resizing], WeightedTerms]) -> None:
     @lowering(f"aten.{name}.default")
     def _lower(
         c: Context,

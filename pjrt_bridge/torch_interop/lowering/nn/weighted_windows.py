@@ -11,7 +11,7 @@ from pjrt_bridge.torch_interop.lowering.context import Context
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class WeightedTerms:
     """The terms of sums along a dimension.
 
     Attributes:
@@ -23,7 +23,7 @@ class Weights:
     weights: np.ndarray
 
     @classmethod
-    def of_matrix(cls, matrix: np.ndarray, read: np.ndarray | None = None) -> Weights:
+    def of_matrix(cls, matrix: np.ndarray, read: np.ndarray | None = None) -> WeightedTerms:
         """The terms of a product with a matrix.
 
         Elements that are not read have no part in a sum, which in a product they would have where
@@ -41,7 +41,7 @@ class Weights:
         weights = matrix[places, np.arange(matrix.shape[1])[:, None]]
         return cls(places, np.where(places < 0, 0, weights))
 
-    def turned(self, size: int) -> Weights:
+    def turned(self, size: int) -> WeightedTerms:
         """The terms of gradients: each of `size` elements gets those of all that it is a term of.
 
         Args:
@@ -57,7 +57,7 @@ class Weights:
         places, weights = np.full(shape, -1), np.zeros(shape, self.weights.dtype)
         places[read, at] = sums
         weights[read, at] = self.weights[sums, terms]
-        return Weights(places, weights)
+        return WeightedTerms(places, weights)
 
     def sums(self, c: Context, x: Value, dim: int) -> Value:
         """The sums along a dimension of `x`."""

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import Weights
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from tests.torch_interop.lowering.harness import check, lower
 
@@ -52,9 +52,9 @@ def test_bytes_are_refused():
 def test_turned_weights_are_those_of_the_transposed_matrix():
     rng = np.random.default_rng(0)
     places, weights = rng.integers(-1, 6, (9, 4)), rng.normal(size=(9, 4))
-    turned = Weights(places, weights).turned(6)
+    turned = WeightedTerms(places, weights).turned(6)
     matrices = []
-    for terms, size in ((Weights(places, weights), 6), (turned, 9)):
+    for terms, size in ((WeightedTerms(places, weights), 6), (turned, 9)):
         matrix = np.zeros((len(terms.places), size + 1))
         rows = np.arange(len(matrix))[:, None]
         np.add.at(matrix, (rows, terms.places), terms.weights)
