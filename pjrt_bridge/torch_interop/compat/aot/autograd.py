@@ -48,6 +48,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.quantized import quantized_deco
 from pjrt_bridge.torch_interop.compat.decomposed.value_ranges import with_value_checks
 from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.promises.number_limits import has_numbers, with_number_limits
+from pjrt_bridge.torch_interop.compat.promises.powers import promise_bools
 from pjrt_bridge.torch_interop.compat.promises.values import DATA_DEPENDENT, is_symbolic
 
 CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
@@ -305,3 +306,6 @@ def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
     names = {f"primals_{index + 1}" for index in inputs}
     placeholders = [node for node in backward.nodes if node.op == "placeholder"]
     return frozenset(at for at, node in enumerate(placeholders) if node.target in names)
+
+
+promise_bools()
