@@ -45,6 +45,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.loss_scaling import loss_scalin
 from pjrt_bridge.torch_interop.compat.decomposed.losses import loss_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.memory_orders import with_memory_orders
 from pjrt_bridge.torch_interop.compat.decomposed.quantized import quantized_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.refused_positions import with_refused_positions
 from pjrt_bridge.torch_interop.compat.decomposed.value_ranges import with_value_checks
 from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.promises.number_limits import has_numbers, with_number_limits
@@ -101,7 +102,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     roll = torch.ops.aten.roll.default
     table[roll] = partial(_of_changing_sizes, table[roll])
     kept = {op: rule for op, rule in table.items() if str(op) not in KEPT}
-    return with_memory_orders(with_value_checks(kept))
+    return with_memory_orders(with_refused_positions(with_value_checks(kept)))
 
 
 def _of_changing_sizes(rule: Callable[..., Any], x: torch.Tensor, *args: Any) -> Any:
