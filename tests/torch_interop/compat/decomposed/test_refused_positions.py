@@ -49,6 +49,7 @@ def test_losses_refuse_targets_as_eager_does(
     loss: Loss, shape: tuple[int, ...], dynamic: bool, training: bool
 ) -> None:
     x = torch.randn(shape).log_softmax(-1)
+    torch._dynamo.reset()
     run = torch.compile(lambda x, t: loss(x, t), backend="pjrt", dynamic=dynamic)
     labels = torch.zeros((*shape[:1], *shape[2:]) if shape[1:] else (), dtype=torch.int64)
     for wrong in (4, 0, -1, -100, 1, 99):
@@ -71,6 +72,7 @@ UNPOOLED: dict[str, tuple[Loss, tuple[int, ...]]] = {
 def test_places_of_maxima_are_refused_as_eager_does(
     unpool: Loss, shape: tuple[int, ...], dynamic: bool
 ) -> None:
+    torch._dynamo.reset()
     run = torch.compile(lambda x, i: unpool(x, i), backend="pjrt", dynamic=dynamic)
     x = torch.randn(shape)
     # One is beyond its own channel only, and one before it.
