@@ -75,6 +75,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.changing_numbers import renew_v
 from pjrt_bridge.torch_interop.compat.decomposed.checks import CHECKS
 from pjrt_bridge.torch_interop.compat.decomposed.eager_operators import eager_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import traceable_step
+from pjrt_bridge.torch_interop.compat.decomposed.refused_positions import POSITIONS
 from pjrt_bridge.torch_interop.compat.decomposed.tangents import register_gradients
 from pjrt_bridge.torch_interop.compat.decomposed.value_ranges import (
     CHECKED,
@@ -153,6 +154,7 @@ __all__ = [
     "CHOOSING",
     "DATA_DEPENDENT",
     "OWN_NAMESPACE",
+    "POSITIONS",
     "FakeTensor",
     "HigherOrderOperator",
     "OpOverload",

@@ -105,6 +105,13 @@ def _pivots(factors: Any, pivots: Any, *_: Any, **__: Any) -> Iterator[Any]:
     yield pivots, 1, compat.promise(factors).shape[-2]
 
 
+def _among(index: Any, sizes: Any, ignored: int | None, _: str) -> Iterator[Any]:
+    # What else there may be is looked at where it is no longer ignored.
+    if ignored is None:
+        found = [compat.promise(size) if isinstance(size, fx.Node) else size for size in sizes]
+        yield index, 0, math.prod(found) - 1
+
+
 def _is_empty(sizes: Iterable[Any]) -> bool:
     return any(not compat.is_symbolic(size) and size == 0 for size in sizes)
 
@@ -129,6 +136,7 @@ _RULES: dict[str, _Rule] = {
     "aten._embedding_bag.default": _bags,
     "aten._embedding_bag_forward_only.default": _bags,
     f"{compat.OWN_NAMESPACE}._embedding_bag.default": _rows,
+    compat.POSITIONS: _among,
     "aten.searchsorted.Tensor": _sorter,
     "aten.lu_unpack.default": _pivots,
     "aten.linalg_lu_solve.default": _pivots,

@@ -100,6 +100,11 @@ def _iota(_: _RangeOf, length: Any, *, start: Any, step: Any, **__: Any) -> Rang
     return _counted(start, start + length * step, step)
 
 
+def _among(range_of: _RangeOf, index: Any, sizes: Any, ignored: Any, _: str) -> Range | None:
+    """Of positions that are checked, where none is ignored."""
+    return range_of(index) if ignored is not None else (0, math.prod(sizes) - 1)
+
+
 def _filled(range_of: _RangeOf, _: Any, number: Any, **__: Any) -> Range | None:
     return range_of(number)
 
@@ -249,6 +254,7 @@ _RULES: dict[str, _RangeRule] = {
     "aten.stack.default": _joined,
     "aten.sub.Tensor": _difference,
     "aten.where.self": _where,
+    compat.POSITIONS: _among,
     "prims.iota.default": _iota,
 }
 _FINDING: dict[str, _RangeRule] = {

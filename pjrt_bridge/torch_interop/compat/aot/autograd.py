@@ -45,9 +45,11 @@ from pjrt_bridge.torch_interop.compat.decomposed.loss_scaling import loss_scalin
 from pjrt_bridge.torch_interop.compat.decomposed.losses import loss_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.memory_orders import with_memory_orders
 from pjrt_bridge.torch_interop.compat.decomposed.quantized import quantized_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.refused_positions import with_refused_positions
 from pjrt_bridge.torch_interop.compat.decomposed.value_ranges import with_value_checks
 from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.promises.number_limits import has_numbers, with_number_limits
+from pjrt_bridge.torch_interop.compat.promises.powers import promise_bools
 from pjrt_bridge.torch_interop.compat.promises.values import DATA_DEPENDENT, is_symbolic
 
 CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
@@ -111,7 +113,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     for op in _READING_PLACES & table.keys():
         table[op] = partial(_of_changing_sizes, table[op])
     kept = {op: rule for op, rule in table.items() if str(op) not in KEPT}
-    return with_memory_orders(with_value_checks(kept))
+    return with_memory_orders(with_refused_positions(with_value_checks(kept)))
 
 
 def _of_changing_sizes(rule: Callable[..., Any], x: torch.Tensor, *args: Any) -> Any:
@@ -316,3 +318,6 @@ def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
     names = {f"primals_{index + 1}" for index in inputs}
     placeholders = [node for node in backward.nodes if node.op == "placeholder"]
     return frozenset(at for at, node in enumerate(placeholders) if node.target in names)
+
+
+promise_bools()

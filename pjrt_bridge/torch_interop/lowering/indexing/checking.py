@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
@@ -12,6 +14,14 @@ from pjrt_bridge.torch_interop.lowering.registry import lowering
 def checked_positions(c: Context, positions: Value, low: Value, high: Value, where: str) -> Value:
     """Positions as they are; the program fails where one is out of range and a kernel sees it."""
     return c.kernels.checked_positions(c.b, positions, low, high, where)
+
+
+@lowering("pjrt_bridge.positions.default")
+def positions(
+    c: Context, index: Value, sizes: Sequence[int], ignored: int | None, refusal: str
+) -> Value:
+    """Positions as they are: where they are checked, they come so."""
+    return index
 
 
 @lowering("pjrt_bridge.checked_divisors.default")

@@ -127,6 +127,12 @@ def _checked(use: Use) -> PaddedDims:
     raise MixesRows("it may refuse what is in the padding")
 
 
+def _as_they_are(use: Use) -> PaddedDims:
+    """What is given as it is; for positions, checked."""
+    use.emit = lambda e: e[use["index"]]
+    return use.dims("index")
+
+
 def _triangle(use: Use) -> PaddedDims:
     """What is above or below a diagonal depends on positions in the last two dimensions."""
     found = use.dims("self")
@@ -199,6 +205,7 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(mixing.scanned(None)), "cummax", "cummin")
     put(PaddingRule(ordering.ordered), "sort", "argsort")
     put(PaddingRule(ordering.largest, ("k",)), "topk")
+    put(PaddingRule(_as_they_are), compat.POSITIONS)
     put(PaddingRule(mixing.nll_loss), "nll_loss_forward")
     put(PaddingRule(mixing.nll_loss_backward), "nll_loss_backward")
 
