@@ -34,6 +34,9 @@ from pjrt_bridge.torch_interop.compat.capture.causal_masks import trace_causal_m
 from pjrt_bridge.torch_interop.compat.capture.convolution_choice import choose_for_all_sizes
 from pjrt_bridge.torch_interop.compat.capture.guards import in_words
 from pjrt_bridge.torch_interop.compat.capture.numbers_in_tensors import trace_numbers_in_tensors
+from pjrt_bridge.torch_interop.compat.capture.positions_in_tensors import (
+    trace_positions_in_tensors,
+)
 from pjrt_bridge.torch_interop.compat.capture.products import trace_products
 from pjrt_bridge.torch_interop.compat.capture.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.capture.sized_calls import trace_symbolic_sizes
@@ -285,6 +288,7 @@ trace_tensor_types(_is_for_pjrt)
 trace_warnings(_is_for_pjrt)
 trace_causal_masks(_is_for_pjrt)
 trace_numbers_in_tensors(_is_for_pjrt)
+trace_positions_in_tensors(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
 keep_sizes_of_views(_is_traced_for_pjrt)
 leave_calculations_to_python()

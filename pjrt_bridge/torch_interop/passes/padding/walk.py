@@ -25,6 +25,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     extent_of,
     product,
 )
+from pjrt_bridge.torch_interop.passes.padding.falling import equal_symbols
 from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.merging import Applied, apply
@@ -97,7 +98,11 @@ class Walk:
                 if dim is not None:
                     self._are_sizes |= free_symbols(size)
                     if compat.subtracted_symbols(size) & self._symbols:
-                        falling = compat.falling_symbols(size)
+                        equal = dict(
+                            equal_symbols(size, self._symbols, self._places, self._placeholders)
+                        )
+                        self._equal += equal.items()
+                        falling = compat.falling_symbols(size) - equal.keys()
                         self._refuse(falling, "a size falls as it grows", node)
                         self._growing.append(size)
             if node.op == "output":
