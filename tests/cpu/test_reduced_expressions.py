@@ -161,6 +161,13 @@ def test_small_ones_are_loops() -> None:
     assert TARGET in emitted(lambda x: x.sum(), torch.randn(LEAST))
 
 
+@pytest.mark.parametrize(
+    ("shape", "is_call"), [((900, 23), False), ((900, 24), True), ((900, 8, 63), False)]
+)
+def test_narrow_ones_are_loops(shape: tuple[int, ...], is_call: bool) -> None:
+    assert (TARGET in emitted(lambda x: x.sum(1), torch.randn(shape))) == is_call
+
+
 def test_programs_for_other_plugins_have_none() -> None:
     x = np.zeros((800, 30), np.float32)
     b = Builder([TensorType(x.shape, FLOAT32)])

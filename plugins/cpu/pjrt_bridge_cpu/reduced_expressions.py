@@ -25,6 +25,12 @@ TARGET = "pjrt_bridge.reduce.1"
 LEAST = 1 << 9
 """Elements from which on they are worth a call."""
 
+LEAST_ROW = 24
+"""Elements of a row, of which each is reduced to one, from which on they are worth a call."""
+
+LEAST_COLUMNS = 1 << 9
+"""The same of the columns that are reduced at once."""
+
 HOWS: tuple[Reduction, ...] = ("sum", "max", "min")
 """What calls compute, in the order of `native/reduce.h`."""
 
@@ -54,8 +60,10 @@ class ReducedExpressions(Kernels):
         operands: Sequence[Value],
     ) -> Value | None:
         """See `Kernels.reduced_expression`."""
+        _, length, inner = sizes
+        is_wide = length * inner >= (LEAST_COLUMNS if inner > 1 else LEAST_ROW)
         takes = self.can_reduce and reduction in HOWS and math.prod(sizes) >= LEAST
-        return reduce(b, expression, reduction, sizes, operands) if takes else None
+        return reduce(b, expression, reduction, sizes, operands) if takes and is_wide else None
 
 
 def can_reduce(client: Client) -> bool:

@@ -234,7 +234,8 @@ def test_small_values_are_computed_once() -> None:
     scaled = b.multiply(x, b.broadcast_in_dim(scale, (64, 32), (1,)))
     found = noted(b.finish([b.multiply(scaled, b.broadcast_in_dim(wide, (64, 32), (1,)))]))
     assert [operations(item) for item in found] == [
-        ["read", "read", "multiply", "read", "multiply"]
+        ["read", "read", "multiply", "read", "multiply"],
+        ["read", "number", "add", "rsqrt"],
     ]
 
 

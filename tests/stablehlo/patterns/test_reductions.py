@@ -27,7 +27,8 @@ F32 = dtypes.of("float32")
 def _registered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert expressions.can_compute(client)
     assert reduced_expressions.can_reduce(client)
-    monkeypatch.setattr(reduced_expressions, "LEAST", 1)
+    for name in ("LEAST", "LEAST_ROW", "LEAST_COLUMNS"):
+        monkeypatch.setattr(reduced_expressions, name, 1)
 
 
 def kernels() -> XlaKernels:
