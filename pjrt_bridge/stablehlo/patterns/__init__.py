@@ -74,10 +74,10 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
     if type(kernels).expression is Kernels.expression:
         return ()
     found = partial(expressions.expression, kernels)
-    round: Round = {
+    rewrites: Round = {
         **dict.fromkeys(expressions.ROOTS, found),
         "func.call": stores.stored,
         "stablehlo.reduce": partial(reductions.reduction, kernels),
     }
-    # What the first reads from memory is for the second one to write there.
-    return (round, round)
+    # What the calls of the first round read is in memory, so that the second one makes it roots.
+    return (rewrites, rewrites)

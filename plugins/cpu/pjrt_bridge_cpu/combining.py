@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -111,16 +112,19 @@ def joined_positions(
         nearest: one out of range is moved to the nearest that is not; else it becomes -1.
     """
     shape = positions[0].shape
-    joined, outside = b.full(shape, 0, _INT64), b.full(shape, -1, _INT64)
-    zero, is_inside = joined, None
-    for size, given in zip(sizes, positions, strict=True):
-        at = convert(b, given, _INT64)
-        last = b.full(shape, size - 1, _INT64)
-        held = b.maximum(b.minimum(at, last), zero)
-        inside = b.compare(held, at, "EQ")
-        is_inside = inside if is_inside is None else b.and_(is_inside, inside)
-        joined = b.add(b.multiply(joined, b.full(shape, size, _INT64)), held)
-    return joined if nearest or is_inside is None else b.select(is_inside, joined, outside)
+    zero, outside = b.full(shape, 0, _INT64), b.full(shape, -1, _INT64)
+    parts = [convert(b, item, _INT64) for item in positions]
+    held = [
+        b.maximum(b.minimum(at, b.full(shape, size - 1, _INT64)), zero)
+        for at, size in zip(parts, sizes, strict=True)
+    ]
+    joined = held[0]
+    for at, size in zip(held[1:], sizes[1:], strict=True):
+        joined = b.add(b.multiply(joined, b.full(shape, size, _INT64)), at)
+    if nearest:
+        return joined
+    inside = [b.compare(at, given, "EQ") for at, given in zip(held, parts, strict=True)]
+    return b.select(reduce(b.and_, inside), joined, outside)
 
 
 def _repeated(b: Builder, index: Value, dim: int, shape: Sequence[int]) -> Value:

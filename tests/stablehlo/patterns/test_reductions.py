@@ -104,8 +104,8 @@ def test_others_are_loops(make: Make) -> None:
     assert "stablehlo.reduce(" in text
 
 
-def test_one_that_waits_in_vain_is_reduced_in_parts() -> None:
-    """As it would have been at first."""
+def test_what_is_no_expression_is_reduced_in_parts() -> None:
+    """A reduction that a lowering has left to the end becomes what it would have been at once."""
     own = kernels()
     b = Builder([TensorType((64, 512), F32)], finishing=finishing(own))
     program = b.finish([own.reduce(b, "sum", b.sin(b.parameters[0]), (1,))])

@@ -46,7 +46,7 @@ def _pad(name: str, border: Border) -> None:
     @lowering(*(f"{item}.default" for item in names))
     def _padded(c: Context, x: Value, padding: Sequence[int]) -> Value:
         """The last dimensions of an array, padded."""
-        for dim, places in list(_places(border, x.shape, padding)):
+        for dim, places in _places(border, x.shape, padding):
             x = take(c, x, c.b.constant(places.astype(np.int32), INT32), dim)
         return x
 

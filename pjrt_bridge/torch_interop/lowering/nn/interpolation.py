@@ -15,7 +15,7 @@ import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms, scale_of
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 Filter = Callable[[np.ndarray], np.ndarray]
@@ -51,12 +51,6 @@ def _weights(
     return weight / np.where(total == 0, real(1), total), read
 
 
-def _scale(size: int, count: int, align_corners: bool, given: float | None) -> float:
-    if align_corners:
-        return (size - 1) / (count - 1) if count > 1 else 0.0
-    return 1 / given if given else size / count
-
-
 def _resize(name: str, kind: Filter, reach: int) -> None:
     def resized(
         c: Context,
@@ -74,7 +68,7 @@ def _resize(name: str, kind: Filter, reach: int) -> None:
             size, count = sizes[at], counts[at]
             if size == count and not back:
                 continue  # whatever the scale is; gradients are weighed nevertheless
-            scale = _scale(size, count, align_corners, scales[at])
+            scale = scale_of(size, count, align_corners, scales[at])
             given = _weights(size, count, scale, kind, reach, value.dtype.numpy)
             matrix, read = (part.T for part in given) if back else given
             value = WeightedTerms.of_matrix(matrix, read).sums(c, value, at + 2)

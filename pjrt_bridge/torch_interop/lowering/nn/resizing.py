@@ -17,7 +17,7 @@ import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import WeightedTerms, scale_of
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 
@@ -66,10 +66,8 @@ class _Resizing:
     def _sources(self) -> np.ndarray:
         """Where each element is among those there are."""
         place, real = np.arange(self.count).astype(self.dtype), self.dtype.type
-        if self.align_corners:
-            step, shift = (self.size - 1) / (self.count - 1) if self.count > 1 else 0.0, 0.0
-        else:
-            step, shift = 1 / self.scale if self.scale else self.size / self.count, 0.5
+        step = scale_of(self.size, self.count, self.align_corners, self.scale)
+        shift = 0.0 if self.align_corners else 0.5
         found: np.ndarray = (place + real(shift)) * real(step) - real(shift)
         return found
 

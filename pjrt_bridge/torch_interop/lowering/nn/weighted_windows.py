@@ -10,6 +10,20 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
 
 
+def scale_of(size: int, count: int, align_corners: bool, given: float | None) -> float:
+    """How far two elements of a resized dimension are from each other among those there were.
+
+    Args:
+        size: of the dimension.
+        count: what it is resized to.
+        align_corners: the first and the last elements stay where they are.
+        given: by which it is resized, where the caller has said so.
+    """
+    if align_corners:
+        return (size - 1) / (count - 1) if count > 1 else 0.0
+    return 1 / given if given else size / count
+
+
 @dataclass(frozen=True, eq=False)
 class WeightedTerms:
     """The terms of sums along a dimension.
