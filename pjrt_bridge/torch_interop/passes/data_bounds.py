@@ -106,7 +106,7 @@ def _pivots(factors: Any, pivots: Any, *_: Any, **__: Any) -> Iterator[Any]:
 
 
 def _among(index: Any, sizes: Any, ignored: int | None, _: str) -> Iterator[Any]:
-    # What else there may be is looked at where it is no longer ignored.
+    # Where a position is ignored, the reader that the others reach has the check.
     if ignored is None:
         found = [compat.promise(size) if isinstance(size, fx.Node) else size for size in sizes]
         yield index, 0, math.prod(found) - 1

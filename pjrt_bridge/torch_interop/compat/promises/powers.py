@@ -19,7 +19,7 @@ def _is_power(op: OpOverload) -> bool:
 
 
 def _of_bools(mode: FakeTensorMode, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """A promise of bools; the mode has another rule for what else there is."""
+    """A promise of bools for a power of bools by a Python bool; others have torch's own rules."""
     if kwargs or len(args) != 2 or type(args[1]) is not bool:
         return NotImplemented
     base = args[0]

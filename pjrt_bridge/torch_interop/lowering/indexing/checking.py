@@ -20,7 +20,7 @@ def checked_positions(c: Context, positions: Value, low: Value, high: Value, whe
 def positions(
     c: Context, index: Value, sizes: Sequence[int], ignored: int | None, refusal: str
 ) -> Value:
-    """Positions as they are: where they are checked, they come so."""
+    """The positions unchanged: `emit/positions.py` has checked them where the kernels can."""
     return index
 
 
