@@ -153,7 +153,12 @@ def segment_figure(rounds: int) -> Figure:
     emitted = emit(module, find_lowering, name="one_segment")
     executable = pjrt_bridge.client().compile(emitted.program)
     segment = device_segment(executable, emitted, frozenset(), HostSegment(module), _fail)
-    whole = DeviceGraph(segment, _record(module))
+    whole = DeviceGraph(
+        segment,
+        _record(module),
+        took_precisions=emitted.took_precisions,
+        checks_data=emitted.checks_data,
+    )
     parts = split(module, {})
     mixed = MixedGraph(parts, [segment.start], _record(module))
     bindings = emitted.bindings

@@ -13,7 +13,7 @@ class ExpressionKernels:
 
     def expression(
         self, b: Builder, expression: Expression, operands: Sequence[Value]
-    ) -> Value | None:
+    ) -> Sequence[Value] | None:
         """Emit an elementwise expression that a finished program has; here None.
 
         Args:
@@ -22,7 +22,7 @@ class ExpressionKernels:
             operands: the arrays that it reads, float32, bfloat16 or bool.
 
         Returns:
-            The result, of the expression's shape and type; None: the operations stay as they are.
+            The results, of their shapes and types; None: the operations stay as they are.
         """
         return None
 
@@ -49,7 +49,7 @@ class ExpressionKernels:
 
         Args:
             b: the builder to emit into.
-            expression: its steps; the result is float32.
+            expression: its steps; it has one result, float32.
             reduction: the operation.
             sizes: the elements of the expression, as (outer, length, inner).
             operands: see `expression`.

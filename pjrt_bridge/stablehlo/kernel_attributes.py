@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from pjrt_bridge.dtypes import DType
@@ -135,15 +136,30 @@ class ExpressionStep:
 
 
 @dataclass(frozen=True)
+class ExpressionResult:
+    """A result of an elementwise expression.
+
+    Attributes:
+        step: the step that it is.
+        shape: its shape, which has as many elements as that of each other result.
+        dtype: its type, which a float is rounded to.
+    """
+
+    step: int
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
 class Expression:
     """An elementwise expression of arrays.
 
     Attributes:
         steps: in an order that they can be computed in.
         reads: how each array is read.
-        result: the step that is the result.
-        shape: of the result.
-        dtype: of the result, which a float is rounded to.
+        results: one or several.
+        overwritten: by result the array whose memory it takes; that one has its type, and is read
+            from its first to its last element alone.
     """
 
     MOST_STEPS: ClassVar[int] = 96
@@ -152,9 +168,15 @@ class Expression:
     """It reads so many arrays at most."""
     MOST_DIMS: ClassVar[int] = 6
     """Each in so many dimensions at most."""
+    MOST_RESULTS: ClassVar[int] = 4
+    """So many results it has at most."""
 
     steps: tuple[ExpressionStep, ...]
     reads: tuple[ExpressionRead, ...]
-    result: int
-    shape: tuple[int, ...]
-    dtype: DType
+    results: tuple[ExpressionResult, ...]
+    overwritten: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of each result."""
+        return math.prod(self.results[0].shape)

@@ -37,7 +37,8 @@ class Kernels(ExpressionKernels, PositionKernels):
     Attributes:
         composites: the names of the composites that the target computes in its own way, and for
             each the versions. All others are inlined.
-        functions: by elementwise operation, `stablehlo.sine`, what is emitted in its place.
+        functions: by elementwise operation, `stablehlo.sine`, what takes its place in a finished
+            program; None: it stays.
         can_check: `checked_positions` and `checked_divisors` fail programs.
         can_branch: a program may choose between a kernel and what it replaces, as it runs.
     """

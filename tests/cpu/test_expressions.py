@@ -19,12 +19,18 @@ from pjrt_bridge.errors import InvalidArgument
 from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.kernel_attributes import Expression, ExpressionRead, ExpressionStep
+from pjrt_bridge.stablehlo.kernel_attributes import (
+    Expression,
+    ExpressionRead,
+    ExpressionResult,
+    ExpressionStep,
+)
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import expressions
 from pjrt_bridge_cpu.expressions import AVX2, AVX512, OPERATIONS, PORTABLE, TARGET, compute
 from pjrt_bridge_cpu.kernels import XlaKernels
+from tests.cpu.helpers import drawn_floats, last_places
 from tests.extent import examples
 from tests.stablehlo.patterns.computed import FUNCTIONS, computed
 
@@ -33,7 +39,7 @@ VECTORS = (PORTABLE, AVX2, AVX512)
 COUNTS = {"select": 3} | dict.fromkeys(
     ("add", "and", "divide", "equal", "less", "less_equal", "maximum", "minimum", "multiply"), 2
 )
-COUNTS |= dict.fromkeys(("not_equal", "or", "subtract"), 2)
+COUNTS |= dict.fromkeys(("not_equal", "or", "power", "subtract"), 2)
 LOGICAL = ("and", "or", "not")
 
 
@@ -47,13 +53,20 @@ def called(
 ) -> Any:
     types = [TensorType(item.shape, dtypes.of(str(item.dtype))) for item in arrays]
     builder = Builder(types)
-    result = compute(builder, expression, builder.parameters, vectors=vectors)
-    assert result is not None
-    return np.asarray(client.compile(builder.finish([result]))(*arrays)[0])
+    results = compute(builder, expression, builder.parameters, vectors=vectors)
+    assert results is not None
+    return np.asarray(client.compile(builder.finish(results))(*arrays)[0])
 
 
 def read(array: Any) -> ExpressionRead:
     return ExpressionRead(0, ((array.size, 1),))
+
+
+def last(
+    steps: Sequence[ExpressionStep], reads: tuple[ExpressionRead, ...], shape: tuple[int, ...]
+) -> Expression:
+    """The last step in float32."""
+    return Expression(tuple(steps), reads, (ExpressionResult(len(steps) - 1, shape, FLOAT32),))
 
 
 def one(operation: str, *arrays: Any, dtype: DType = FLOAT32) -> Expression:
@@ -62,7 +75,8 @@ def one(operation: str, *arrays: Any, dtype: DType = FLOAT32) -> Expression:
     steps = [ExpressionStep("read", number=at) for at in range(count)]
     steps.append(ExpressionStep(operation, tuple(range(count))))
     reads = tuple(read(item) for item in arrays)
-    return Expression(tuple(steps), reads, count, arrays[0].shape, dtype)
+    result = ExpressionResult(count, arrays[0].shape, dtype)
+    return Expression(tuple(steps), reads, (result,))
 
 
 NUMBERS = np.array(
@@ -94,6 +108,68 @@ def test_each_operation(client: Client, operation: str, vectors: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=4e-7, atol=1e-37)
 
 
+LAST_PLACES = {
+    "cosine": 2,
+    "exponential_minus_one": 2,
+    "log_plus_one": 3,
+    "sine": 2,
+}
+
+
+@pytest.mark.parametrize("operation", LAST_PLACES)
+@settings(max_examples=examples(20), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), vectors=st.sampled_from(VECTORS))
+def test_functions_are_right_to_some_last_places(
+    client: Client, operation: str, seed: int, vectors: int
+) -> None:
+    x = drawn_floats(seed)
+    expression = one(operation, x)
+    found = called(client, expression, [x], vectors)
+    with np.errstate(all="ignore"):
+        expected = computed(expression, [x])
+        rounded = expected.astype(np.float32)
+    known = np.isfinite(rounded)
+    np.testing.assert_array_equal(found[~known], rounded[~known])
+    assert last_places(found[known], expected[known]).max() <= LAST_PLACES[operation]
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+@pytest.mark.parametrize("operation", ["sine", "cosine"])
+def test_angles_beside_multiples_of_quarter_turns(
+    client: Client, operation: str, vectors: int
+) -> None:
+    turns = np.array([1, 2, 7, 1001, 1 << 20, 1 << 23, 1 << 24, 1 << 27])
+    at = (turns * math.pi / 2).astype(np.float32)[:, None]
+    x = (at + np.arange(-500, 500, dtype=np.float32) * np.spacing(at)).reshape(-1)
+    expression = one(operation, x)
+    found = called(client, expression, [x], vectors)
+    assert last_places(found, computed(expression, [x])).max() <= 2
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+def test_powers_of_special_numbers(client: Client, vectors: int) -> None:
+    numbers = [0.0, 1.0, 2.0, 0.5, 3.0, np.inf, 1.5, 2.0**24, 2.0**24 - 1, 1e-30, 3e38]
+    special = np.array([*numbers, *(-number for number in numbers), np.nan], np.float32)
+    x, y = (side.ravel() for side in np.meshgrid(special, special))
+    found = called(client, one("power", x, y), [x, y], vectors)
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+    # Threads may take what is below the normal numbers for zero.
+    np.testing.assert_allclose(found, expected, rtol=2.5e-7, atol=np.finfo(np.float32).tiny)
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(expected)[known])
+
+
+def test_powers_of_simple_exponents_are_products(made: list[Expression]) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.pow(x, 3) + torch.pow(x.abs(), 0.5) + torch.pow(x, -2)
+
+    x = torch.randn(40, 50, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(torch.compile(function, backend="pjrt")(x), function(x))
+    assert made
+    assert all(step.operation != "power" for found in made for step in found.steps)
+
+
 @pytest.mark.parametrize("operation", ["maximum", "minimum"])
 def test_nan_wins(client: Client, operation: str) -> None:
     x = np.array([np.nan, 1, np.nan], np.float32)
@@ -109,7 +185,8 @@ def test_conversions(client: Client, source: DType, dtype: DType, vectors: int) 
     x[:4] = [0, np.nan, np.inf, -0.0]
     given = x.astype(source.numpy)
     step = ExpressionStep("read")
-    found = called(client, Expression((step,), (read(x),), 0, x.shape, dtype), [given], vectors)
+    expression = Expression((step,), (read(x),), (ExpressionResult(0, x.shape, dtype),))
+    found = called(client, expression, [given], vectors)
     expected = given.astype(np.float32).astype(dtype.numpy)
     np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
 
@@ -147,7 +224,7 @@ def test_ways_to_read(
     steps = [ExpressionStep("read", number=at) for at in range(len(arrays))]
     for at in range(1, len(arrays)):
         steps.append(ExpressionStep("add", (len(steps) - 1 if at > 1 else 0, at)))
-    expression = Expression(tuple(steps), reads, len(steps) - 1, tuple(shape), FLOAT32)
+    expression = last(steps, reads, tuple(shape))
     found = called(client, expression, arrays, vectors)
     np.testing.assert_allclose(found, computed(expression, arrays), rtol=1e-5, atol=1e-5)
 
@@ -168,7 +245,7 @@ def test_many_steps(client: Client, data: st.DataObject, vectors: int) -> None:
         operands = [data.draw(recent) for _ in range(1 if kind == "tanh" else 2)]
         steps += [ExpressionStep(kind, tuple(operands)), ExpressionStep("tanh", (len(steps),))]
     shape = (rows, columns)
-    expression = Expression(tuple(steps), reads, len(steps) - 1, shape, FLOAT32)
+    expression = last(steps, reads, shape)
     found = called(client, expression, arrays, vectors)
     np.testing.assert_allclose(found, computed(expression, arrays), rtol=1e-4, atol=1e-5)
 
@@ -181,7 +258,7 @@ def test_more_values_than_registers_are_left_to_the_compiler() -> None:
     for at in range(14, 24):
         steps.append(ExpressionStep("add", (len(steps) - 1, at)))
     reads = (ExpressionRead(0, ((4, 1),)),) * 12
-    expression = Expression(tuple(steps), reads, len(steps) - 1, (4,), FLOAT32)
+    expression = last(steps, reads, (4,))
     assert compute(builder, expression, builder.parameters) is None
 
 
@@ -193,9 +270,7 @@ def test_large_ones_are_divided_among_threads(client: Client) -> None:
 
 def test_nothing_is_computed_of_nothing(client: Client) -> None:
     x = np.zeros((0, 3), np.float32)
-    expression = Expression(
-        (ExpressionStep("read"),), (ExpressionRead(0, ((0, 1),)),), 0, (0, 3), FLOAT32
-    )
+    expression = last([ExpressionStep("read")], (ExpressionRead(0, ((0, 1),)),), (0, 3))
     assert called(client, expression, [x]).shape == (0, 3)
 
 
@@ -207,7 +282,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Expression]:
     """The expressions that were written."""
     found: list[Expression] = []
 
-    def noting(b: Builder, expression: Expression, operands: Sequence[Value]) -> Value | None:
+    def noting(
+        b: Builder, expression: Expression, operands: Sequence[Value]
+    ) -> Sequence[Value] | None:
         found.append(expression)
         return compute(b, expression, operands)
 
@@ -254,7 +331,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], int]] = {
     "rotated": (rotated, 1),
     "heads": (heads, 1),
     "masked": (masked, 1),
-    "angles": (angles, 0),
+    "angles": (angles, 1),
     "turned": (turned, 1),
     "turned in small tiles": (turned_in_small_tiles, 0),
 }

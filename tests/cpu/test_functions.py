@@ -23,7 +23,7 @@ from pjrt_bridge_cpu.functions.angles import cosine, sine, tangent
 from pjrt_bridge_cpu.functions.arcs import angle, arc_cosine, arc_sine, arc_tangent
 from pjrt_bridge_cpu.functions.powers import log1p, power
 from pjrt_bridge_cpu.functions.remainders import remainder
-from tests.cpu.helpers import emitted
+from tests.cpu.helpers import drawn_floats, emitted, last_places
 from tests.extent import examples
 
 FLOAT32 = dtypes.of("float32")
@@ -54,29 +54,12 @@ def computed(client: Client, written: Written, x: Any) -> Any:
     return np.asarray(found)
 
 
-def last_places(found: Any, exact: Any) -> Any:
-    """How far results are from float64's, in units of the last place of a normal float32."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        unit = np.maximum(np.spacing(np.abs(exact).astype(np.float32)), np.finfo(np.float32).tiny)
-        return np.abs(found.astype(np.float64) - exact) / unit
-
-
-def drawn(seed: int) -> Any:
-    """Normal numbers of every exponent, and as many that models have."""
-    rng = np.random.default_rng(seed)
-    bits = (
-        rng.integers(1 << 23, 255 << 23, 4096, np.uint32)
-        | rng.integers(0, 2, 4096, np.uint32) << 31
-    )
-    return np.concatenate([bits.view(np.float32), rng.normal(0, 30, 4096).astype(np.float32)])
-
-
 @NAMES
 @settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_numbers_are_right_to_some_last_places(name: str, seed: int) -> None:
     written, _, exact, error = FUNCTIONS[name]
-    x = drawn(seed)
+    x = drawn_floats(seed)
     if name == "stablehlo.log_plus_one":
         x = np.where(x > -1, x, -x)
     if name in ("chlo.asin", "chlo.acos"):
@@ -115,7 +98,7 @@ def computed_of_two(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_functions_of_two_numbers_are_right(name: str, seed: int) -> None:
     """Of any two, of two that models have, and of whole ones."""
-    x, y = drawn(seed), np.random.default_rng(seed + 1).permutation(drawn(seed + 1))
+    x, y = drawn_floats(seed), np.random.default_rng(seed + 1).permutation(drawn_floats(seed + 1))
     whole = np.random.default_rng(seed).integers(-30, 30, (2, x.size)).astype(np.float32)
     for left, right in ((x, y), (np.abs(x), y), (x[4096:], y[:4096] * 0 + 1.25), whole):
         found, exact = computed_of_two(name, left, right)

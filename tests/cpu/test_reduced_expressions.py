@@ -17,7 +17,12 @@ from pjrt_bridge.errors import InvalidArgument
 from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder
-from pjrt_bridge.stablehlo.kernel_attributes import Expression, ExpressionRead, ExpressionStep
+from pjrt_bridge.stablehlo.kernel_attributes import (
+    Expression,
+    ExpressionRead,
+    ExpressionResult,
+    ExpressionStep,
+)
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import reduced_expressions
 from pjrt_bridge_cpu.expressions import AVX2, AVX512, OPERATIONS, PORTABLE
@@ -55,7 +60,7 @@ def called(
 
 def whole(x: Any) -> Expression:
     read = ExpressionRead(0, ((x.size, 1),))
-    return Expression((ExpressionStep("read"),), (read,), 0, x.shape, FLOAT32)
+    return Expression((ExpressionStep("read"),), (read,), (ExpressionResult(0, x.shape, FLOAT32),))
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -85,7 +90,7 @@ def test_the_numbers_are_those_of_numpy(
         ExpressionRead(0, ((x.size, 1),)),
         ExpressionRead(0, ((outer, inner), (length, 0), (inner, 1))),
     )
-    expression = Expression(steps, reads, 2, x.shape, FLOAT32)
+    expression = Expression(steps, reads, (ExpressionResult(2, x.shape, FLOAT32),))
     found = called(client, expression, how, x.shape, [x, scale], vectors)
     products = computed(expression, [x, scale])
     expected = NUMPY[how](products, axis=1).reshape(-1)

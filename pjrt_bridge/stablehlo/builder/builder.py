@@ -50,7 +50,8 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
             (`Value.exact`). The caller decides where that is read instead.
         precisions: of products and convolutions that do not state their own; None: these leave it
             to the compiler.
-        functions: what is emitted in place of elementwise operations; None: nothing.
+        functions: what takes the place of elementwise operations as the program is finished;
+            None: nothing.
         finishing: what takes the place of operations when all are written.
 
     Attributes:
@@ -95,20 +96,20 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         Args:
             program: is not changed.
             rewrites: what takes the place of operations.
-            functions: what takes the place of elementwise ones that CHLO's are made of.
+            functions: what takes the place of elementwise operations that are left.
 
         Raises:
             ProgramError: what was emitted does not verify.
         """
-        builder = cls(name=program.name, functions=functions)
+        builder = cls(name=program.name, functions=functions, finishing=rewrites)
         source = program.bytecode()
         builder._module = module = builder._ir.Module.parse(source, builder._context)
         builder._used_chlo = b"chlo" in source
         linking.inline_small(module)
-        of_others = [view.operation for view in module.body.operations]
-        if not builder._rewrite(of_others, rewrites) and not (functions and builder._used_chlo):
+        if not builder._rewrite_for_target():
             return program
-        return builder._finished_program()
+        builder._verify()
+        return Program.from_module(module)
 
     def donate(self, parameter: int, output: int | None = None) -> None:
         """Let the plugin reuse a parameter's memory.
@@ -187,31 +188,33 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         # An array of empty dictionaries is another program than none, by its bytecode.
         if any(len(attributes) for attributes in attached):
             self._main.attributes["arg_attrs"] = ir.ArrayAttr.get(attached, self._context)
-        return self._finished_program()
+        self._verify()
+        self._rewrite_for_target()
+        self._finished = True
+        return Program.from_module(self._module)
 
-    def _finished_program(self) -> Program:
+    def _verify(self) -> None:
         try:
             self._module.operation.verify()
         except self._ir.MLIRError as error:
             raise ProgramError(f"finish: {bindings.explain(error)}") from None
         self._drop_uncalled()
-        if self._finishing:
-            functions = [view.operation for view in self._module.body.operations]
-            self._rewrite(functions, self._finishing)
-        if self._used_chlo:
-            self._decompose_chlo()
-        self._finished = True
-        return Program.from_module(self._module)
 
-    def _decompose_chlo(self) -> None:
-        """Put StableHLO in the place of CHLO; of that, too, the target may have functions."""
-        bindings.run_passes(self._module, "func.func(chlo-legalize-to-stablehlo)")
-        if self._functions:
-            functions = [view.operation for view in self._module.body.operations]
-            self._rewrite(functions, (dict.fromkeys(self._functions, self._function_of),))
+    def _rewrite_for_target(self) -> int:
+        """Write what the target computes in the place of operations; how many these were.
+
+        Functions come last: other rewrites may take them as a part of what they find. Those of
+        CHLO are made of others, of which the target may have functions, too.
+        """
+        count = self._rewrite(self._finishing)
+        own = dict.fromkeys(self._functions, self._function_of)
+        if self._used_chlo:
+            count += self._rewrite(({name: own[name] for name in own if name[:4] == "chlo"},))
+            bindings.run_passes(self._module, "func.func(chlo-legalize-to-stablehlo)")
+        return count + (self._rewrite((own,)) if own else 0)
 
     def _function_of(self, _: Any, operation: Operation) -> Sequence[Value] | None:
-        found = self._in_place_of(operation.name, operation.operands)
+        found = self._functions[operation.name](self, *operation.operands)
         return None if found is None else [found]
 
     @staticmethod

@@ -71,5 +71,5 @@ class CallOps(RewriteOps):
             self._called[source] = found
             self._used_chlo = self._used_chlo or b"chlo" in source
             if rewrites:
-                self._rewrite(functions, rewrites)
+                self._rewrite(rewrites, functions)
         return found

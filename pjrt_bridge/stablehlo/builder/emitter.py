@@ -24,7 +24,6 @@ from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder import constants
 from pjrt_bridge.stablehlo.builder.values import (
     Body,
-    ElementwiseFunction,
     Region,
     Scope,
     Value,
@@ -63,7 +62,6 @@ class Emitter:
         self._stated: Precision | None = None
         self.took_precisions = False
         self.has_effects = False
-        self._functions: Mapping[str, ElementwiseFunction] = {}
         self._finished = False
 
     # -- attributes and types ---------------------------------------------------------------
@@ -122,21 +120,8 @@ class Emitter:
     # -- operations -------------------------------------------------------------------------
 
     def _elementwise(self, op: str, *operands: Value) -> Value:
-        """An elementwise operation, or what a target computes in its place."""
-        found = None
-        # Operands that do not fit are an error of the operation's.
-        if op in self._functions and _are_of_one_type(operands):
-            found = self._in_place_of(op, operands)
-        return self._emit_one(op, operands) if found is None else found
-
-    def _in_place_of(self, op: str, operands: Sequence[Value]) -> Value | None:
-        """What a target computes in the place of an operation, which may have it for some cases."""
-        functions = self._functions
-        self._functions = {name: each for name, each in functions.items() if name != op}
-        try:
-            return functions[op](self, *operands)
-        finally:
-            self._functions = functions
+        """An elementwise operation."""
+        return self._emit_one(op, operands)
 
     def _emit(
         self,
@@ -345,8 +330,3 @@ class Emitter:
             yield
         finally:
             self._loc = saved
-
-
-def _are_of_one_type(operands: Sequence[Any]) -> bool:
-    types = {item.type if isinstance(item, Value) else None for item in operands}
-    return len(types) == 1 and None not in types

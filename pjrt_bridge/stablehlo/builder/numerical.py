@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -289,7 +290,7 @@ class NumericalOps(Emitter):
         has_side_effect: bool = False,
         operand_layouts: Sequence[Sequence[int]] | None = None,
         result_layouts: Sequence[Sequence[int]] | None = None,
-        in_place: int | None = None,
+        in_place: Mapping[int, int] = MappingProxyType({}),
         dimensions: str | None = None,
         undivided: str = "",
     ) -> tuple[Value, ...]:
@@ -305,8 +306,8 @@ class NumericalOps(Emitter):
             has_side_effect: keep the call where its results are unused.
             operand_layouts: minor-to-major order per operand; needs `result_layouts` too.
             result_layouts: minor-to-major order per result.
-            in_place: the operand in whose memory the only result is written; a compiler copies
-                it first where it is read again. None: no result shares memory.
+            in_place: by result the operand in whose memory it is written; a compiler copies that
+                one first where it is read again.
             dimensions: which dimensions belong together, a letter for each:
                 `"bqd,bkd,bkd->bqd"` for attention. Programs that are divided over a mesh divide
                 the call along them; None leaves it whole.
@@ -332,12 +333,16 @@ class NumericalOps(Emitter):
         ):
             if layouts is not None:
                 attributes[name] = self._layouts(layouts)
-        if in_place is not None:
-            alias = (
-                "[#stablehlo.output_operand_alias<output_tuple_indices = [], "
-                f"operand_index = {in_place}, operand_tuple_indices = []>]"
+        if in_place:
+            aliases = [
+                f"#stablehlo.output_operand_alias<output_tuple_indices = "
+                f"{[result] if len(results) > 1 else []}, operand_index = {operand}, "
+                "operand_tuple_indices = []>"
+                for result, operand in sorted(in_place.items())
+            ]
+            attributes["output_operand_aliases"] = self._ir.Attribute.parse(
+                f"[{', '.join(aliases)}]", self._context
             )
-            attributes["output_operand_aliases"] = self._ir.Attribute.parse(alias, self._context)
         if dimensions is not None:
             shapes = [item.shape for item in operands], [item.shape for item in results]
             rule = custom_call_rule(target, dimensions, undivided, *shapes)

@@ -27,6 +27,9 @@ class Operation:
         again: writes copies of operations, given in their order, anew; the results of the last.
         call: calls a function of the module that has results of the types of the operation's, by
             its symbol.
+        maker: the operation of MLIR that a value is a result of.
+        supersede: puts a value in the place of the result of an earlier operation, by MLIR's
+            handle, in what comes behind the operation, or moves elements.
     """
 
     name: str
@@ -36,6 +39,8 @@ class Operation:
     value: Callable[[Any], Value] = field(repr=False)
     again: Callable[[Sequence[Any]], tuple[Value, ...]] = field(repr=False)
     call: Callable[[str, Sequence[Value]], tuple[Value, ...]] = field(repr=False)
+    maker: Callable[[Value], Any] = field(repr=False)
+    supersede: Callable[[Any, Value], None] = field(repr=False)
 
 
 Rewrite = Callable[[Any, Operation], "Sequence[Value] | None"]
@@ -45,15 +50,21 @@ Round = Mapping[str, Rewrite]
 """Rewrites by operation (`"stablehlo.dot_general"`), tried on one after the other."""
 
 
+MOVING = ("stablehlo.reshape", "stablehlo.transpose")
+"""Operations that only move elements, and are computed where they are read."""
+
+
 class RewriteOps(Emitter):
     """Rewrites of operations."""
 
-    def _rewrite(self, functions: Sequence[Any], rounds: Sequence[Round]) -> int:
-        """Rewrite the operations of functions, round after round; how many were.
+    def _rewrite(self, rounds: Sequence[Round], functions: Sequence[Any] | None = None) -> int:
+        """Rewrite the operations of functions, by default all, round after round; how many were.
 
         What computes the same by the operation itself, in other shapes, is no better: then the
         operation stays.
         """
+        if functions is None:
+            functions = [view.operation for view in self._module.body.operations]
         for function in functions:
             _erase_needless(function)
         return sum(
@@ -87,7 +98,13 @@ class RewriteOps(Emitter):
             operands = tuple(value(item) for item in handle.operands)
             results = tuple(self._tensor_type(handle.name, item.type) for item in handle.results)
             call = partial(self._call, results)
-            written = Operation(handle.name, operands, results, handle, value, self._again, call)
+            superseded: list[Any] = []
+            supersede = partial(_supersede, handle, superseded)
+            written = Operation(
+                *(handle.name, operands, results, handle, value, self._again, call),
+                maker=_maker,
+                supersede=supersede,
+            )
             found = rewrite(self, written)
             handles = [self._handle(handle.name, i, item) for i, item in enumerate(found or ())]
         finally:
@@ -100,6 +117,9 @@ class RewriteOps(Emitter):
         for old, new in zip(handle.results, handles, strict=True):
             old.replace_all_uses_with(new)
         _erase_unused(handle)
+        for made in superseded:
+            if not any(True for result in made.results for _ in result.uses):
+                made.erase()
         return True
 
     def _call(
@@ -136,6 +156,44 @@ class RewriteOps(Emitter):
         return Value(type, handle, scope, origin=origin)
 
 
+def _maker(value: Value) -> Any:
+    return getattr(value._handle.owner, "operation", value._handle.owner)
+
+
+def _supersede(anchor: Any, superseded: list[Any], old: Any, value: Value) -> None:
+    """Put a value in the place of an older one behind an operation.
+
+    What moves the older one's elements goes there, too.
+    """
+    for user in {getattr(use.owner, "operation", use.owner) for use in old.uses}:
+        if not is_behind(user, anchor):
+            if user.name not in MOVING:
+                continue
+            _move_before(user, anchor)
+        user.replace_uses_of_with(old, value._handle)
+    made = getattr(old.owner, "operation", old.owner)
+    if made not in superseded:
+        superseded.append(made)
+
+
+def _move_before(operation: Any, anchor: Any) -> None:
+    """Move an operation, and what moves its elements further, in front of a later one."""
+    operation.move_before(anchor)
+    for use in operation.results[0].uses:
+        user = getattr(use.owner, "operation", use.owner)
+        if user.name in MOVING and not is_behind(user, anchor):
+            _move_before(user, anchor)
+
+
+def is_behind(operation: Any, other: Any) -> bool:
+    """Whether an operation comes after another one in the other's block, or in a region there."""
+    while operation.block != other.block:
+        if operation.name == "func.func":
+            return False
+        operation = getattr(operation.parent, "operation", operation.parent)
+    return bool(operation != other and other.is_before_in_block(operation))
+
+
 def _erase_needless(function: Any) -> None:
     """Erase what nothing uses: it is no use of a value that keeps a pattern from going."""
     for region in function.regions:
@@ -168,11 +226,14 @@ def _is_needless(owner: Any) -> bool:
 _PURE = frozenset(
     f"stablehlo.{name}"
     for name in (
-        *("add", "broadcast_in_dim", "compare", "constant", "convert", "divide", "dot_general"),
-        *("exponential", "iota", "log", "maximum", "multiply", "reduce", "reshape", "rsqrt"),
-        *("select", "subtract", "transpose"),
+        *("abs", "add", "and", "broadcast_in_dim", "ceil", "compare", "concatenate", "constant"),
+        *("convert", "cosine", "divide", "dot_general", "exponential", "exponential_minus_one"),
+        *("floor", "iota", "log", "log_plus_one", "logistic", "maximum", "minimum", "multiply"),
+        *("negate", "not", "or", "power", "reduce", "reduce_precision", "reshape"),
+        *("round_nearest_even", "rsqrt", "select", "sign", "sine", "slice", "sqrt", "subtract"),
+        *("tanh", "transpose", "xor"),
     )
-) | {"chlo.square"}
+) | {"chlo.erf", "chlo.square"}
 _FOLLOWED = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose")
 """Operations whose operand is known of their result."""
 _PLAIN = tuple(f"stablehlo.{name}" for name in ("constant", "convert", "reshape", "transpose"))

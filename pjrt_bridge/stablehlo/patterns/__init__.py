@@ -64,7 +64,6 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
             "stablehlo.dynamic_update_slice": partial(operations.overwriting, kernels),
             "stablehlo.fft": partial(operations.fourier, kernels),
             "stablehlo.reduce": partial(operations.reduction, kernels),
-            **dict.fromkeys(kernels.functions, partial(operations.function, kernels)),
         },
     )
 
@@ -73,7 +72,7 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
     """What the kernels of a target have for a program that is finished otherwise."""
     if type(kernels).expression is Kernels.expression:
         return ()
-    found = partial(expressions.expression, kernels)
+    found = expressions.Expressions(kernels)
     rewrites: Round = {
         **dict.fromkeys(expressions.ROOTS, found),
         "func.call": stores.stored,

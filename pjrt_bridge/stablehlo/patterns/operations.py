@@ -56,12 +56,6 @@ def transposed_product(
         return [_product(kernels, b, right, left, operation.results[0])]
 
 
-def function(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
-    """An elementwise function."""
-    found = kernels.functions[operation.name](b, *operation.operands)
-    return None if found is None else [found]
-
-
 class _Side(NamedTuple):
     """An operand of a product, and its dimensions: of batches, those summed over, and others."""
 

@@ -14,7 +14,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import Reduction
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.known_numbers import maker
 from pjrt_bridge.stablehlo.patterns import reading
-from pjrt_bridge.stablehlo.patterns.expressions import Order, read_in_order
+from pjrt_bridge.stablehlo.patterns.following import Order, read_in_order
 from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
 
 _DEPTH = 6

@@ -166,6 +166,6 @@ def combine(b: Builder, x: Value, index: Value, updates: Value, how: Combination
         [x, index, updates],
         [x.type],
         backend_config={"how": np.array([_HOWS[how]], np.int64)},
-        in_place=0,
+        in_place={0: 0},
     )
     return combined

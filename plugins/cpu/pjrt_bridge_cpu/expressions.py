@@ -7,7 +7,6 @@ stay in the first cache, so that memory is read and written once, as in a loop.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import Expression, ExpressionRead, 
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
 
-TARGET = "pjrt_bridge.expression.1"
+TARGET = "pjrt_bridge.expression.2"
 """Name of the custom call. Its number changes with what it is given."""
 
 PORTABLE, AVX2, AVX512 = range(3)
@@ -30,9 +29,13 @@ OPERATIONS = (
     *("read", "number", "write", "round", "add", "add_number", "subtract", "subtract_from"),
     *("multiply", "multiply_number", "multiply_add", "divide", "maximum", "minimum"),
     *("equal", "not_equal", "less", "less_equal", "select", "negate", "abs"),
-    *("exponential", "log", "logistic", "tanh", "erf", "sqrt", "rsqrt", "and", "or", "not"),
+    *("exponential", "log", "logistic", "tanh", "erf", "sqrt", "rsqrt"),
+    *("sine", "cosine", "power", "log_plus_one", "exponential_minus_one"),
+    *("sign", "floor", "ceil", "round_nearest_even", "and", "or", "not"),
 )
 """The operations of steps, in the order of `native/expression.h`."""
+
+WRITE = OPERATIONS.index("write")
 
 LARGEST = 1 << 19
 """Elements up to which an expression of costly functions is a call. The threads of XLA's compiler
@@ -57,10 +60,10 @@ class FusedExpressions(Kernels):
 
     def expression(
         self, b: Builder, expression: Expression, operands: Sequence[Value]
-    ) -> Value | None:
+    ) -> Sequence[Value] | None:
         """See `Kernels.expression`."""
         cost = sum(COSTS.get(step.operation, 0) for step in expression.steps)
-        is_loop = cost >= 2 and math.prod(expression.shape) > LARGEST
+        is_loop = cost >= 2 and expression.size > LARGEST
         if not self.can_compute or is_loop:
             return None
         return compute(b, expression, operands)
@@ -73,8 +76,8 @@ def can_compute(client: Client) -> bool:
 
 def compute(
     b: Builder, expression: Expression, operands: Sequence[Value], *, vectors: int = AVX512
-) -> Value | None:
-    """The custom call; None where an expression holds too many values at once.
+) -> Sequence[Value] | None:
+    """The results of the custom call; None where an expression holds too many values at once.
 
     Args:
         b: the builder to emit into.
@@ -85,8 +88,10 @@ def compute(
     config = described(expression, vectors)
     if config is None:
         return None
-    result = TensorType(expression.shape, expression.dtype)
-    return b.custom_call(TARGET, operands, [result], backend_config=config)[0]
+    results = [TensorType(result.shape, result.dtype) for result in expression.results]
+    return b.custom_call(
+        TARGET, operands, results, backend_config=config, in_place=expression.overwritten
+    )
 
 
 def described(
@@ -97,17 +102,17 @@ def described(
     Args:
         expression: its steps.
         vectors: the widest that may be used.
-        is_written: the last step writes the result; else it computes it.
+        is_written: results are written; else the last step computes the only one.
     """
     numbers: list[float] = []
     try:
-        steps = list(_steps(expression, numbers))
+        steps = [step for step in _steps(expression, numbers) if is_written or step[0] != WRITE]
     except _NoRegister:
         return None
     return {
         "numbers": np.array([*numbers, 0.0], np.float64),
         "reads": np.array([_way(read) for read in expression.reads], np.int64).reshape(-1),
-        "steps": np.array(steps if is_written else steps[:-1], np.int64).reshape(-1),
+        "steps": np.array(steps, np.int64).reshape(-1),
         "vectors": np.array([vectors], np.int64),
     }
 
@@ -126,11 +131,22 @@ def _steps(expression: Expression, numbers: list[float]) -> Iterator[tuple[int, 
     """The steps as the call takes them; numbers are added to the list.
 
     A value has a register from its step to the last one that reads it. No step computes the
-    register that it reads.
+    register that it reads. What takes the memory of an array is written behind the last step that
+    reads it: a register may be the array itself.
     """
     steps = _joined(expression)
     last = {at: index for index in sorted(steps) for at in steps[index].operands}
-    last[expression.result] = len(expression.steps)
+    readers = {
+        int(step.number): last[index]
+        for index, step in steps.items()
+        if step.operation == "read" and index in last
+    }
+    written: dict[int, list[int]] = {}
+    for number, result in enumerate(expression.results):
+        array = expression.overwritten.get(number)
+        index = max(result.step, readers.get(array, 0) if array is not None else 0)
+        written.setdefault(index, []).append(number)
+        last[result.step] = max(last.get(result.step, 0), index)
     free = list(reversed(range(REGISTERS)))
     held: dict[int, int] = {}
     for index in sorted(steps):
@@ -146,8 +162,12 @@ def _steps(expression: Expression, numbers: list[float]) -> Iterator[tuple[int, 
         first, second, third = (*sources, 0, 0, 0)[:3]
         yield (OPERATIONS.index(step.operation), to, first, second, third)
         held[index] = to
-        free += [held.pop(at) for at in set(step.operands) if last[at] == index]
-    yield (OPERATIONS.index("write"), 0, held[expression.result], 0, 0)
+        ended = {index, *step.operands}
+        for number in written.get(index, ()):
+            at = expression.results[number].step
+            yield (WRITE, number, held[at], 0, 0)
+            ended.add(at)
+        free += [held.pop(at) for at in ended if last[at] == index]
 
 
 _WITH_NUMBER = {"add": "add_number", "multiply": "multiply_number", "subtract": "subtract_from"}
@@ -155,11 +175,12 @@ _WITH_NUMBER = {"add": "add_number", "multiply": "multiply_number", "subtract": 
 
 
 def _joined(expression: Expression) -> dict[int, ExpressionStep]:
-    """The steps that lead to the result, by index, with numbers and sums made a part of others."""
+    """The steps that lead to the results, by index, with numbers and sums made a part of others."""
     steps = dict(enumerate(expression.steps))
     for index, step in steps.items():
         steps[index] = _with_number(step, steps)
-    uses = Counter(at for step in steps.values() for at in step.operands)
+    results = [result.step for result in expression.results]
+    uses = Counter([*results, *(at for step in steps.values() for at in step.operands)])
     for index, step in steps.items():
         if step.operation == "add":
             for product, other in (step.operands, step.operands[::-1]):
@@ -168,7 +189,7 @@ def _joined(expression: Expression) -> dict[int, ExpressionStep]:
                     steps[index] = ExpressionStep("multiply_add", (*found.operands, other))
                     break
     needed: set[int] = set()
-    pending = [expression.result]
+    pending = [*results]
     while pending:
         index = pending.pop()
         if index not in needed:

@@ -52,6 +52,6 @@ def write(
     """
     config: dict[str, Any] = {"how": np.array([counting, *dims], np.int64)}
     (written,) = b.custom_call(
-        TARGET, [x, positions, windows], [x.type], backend_config=config, in_place=0
+        TARGET, [x, positions, windows], [x.type], backend_config=config, in_place={0: 0}
     )
     return written

@@ -15,13 +15,18 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": np.abs,
     "add": np.add,
     "and": np.logical_and,
+    "ceil": np.ceil,
+    "cosine": np.cos,
     "divide": np.divide,
     "equal": np.equal,
     "erf": np.vectorize(erf, otypes=[np.float64]),
     "exponential": np.exp,
+    "exponential_minus_one": np.expm1,
+    "floor": np.floor,
     "less": np.less,
     "less_equal": np.less_equal,
     "log": np.log,
+    "log_plus_one": np.log1p,
     "logistic": lambda x: 1 / (1 + np.exp(-x)),
     "maximum": np.maximum,
     "minimum": np.minimum,
@@ -30,9 +35,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "not": np.logical_not,
     "not_equal": np.not_equal,
     "or": np.logical_or,
+    "power": np.power,
     "round": lambda x: x.astype(ml_dtypes.bfloat16),
+    "round_nearest_even": np.rint,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "select": lambda pred, x, y: np.where(pred != 0, x, y),
+    "sign": np.sign,
+    "sine": np.sin,
     "sqrt": np.sqrt,
     "subtract": np.subtract,
     "tanh": np.tanh,
@@ -49,7 +58,12 @@ def positions(read: ExpressionRead) -> Any:
 
 
 def computed(expression: Expression, arrays: Sequence[Any]) -> Any:
-    """The result, in float64 between the steps."""
+    """The first result; see `all_computed`."""
+    return all_computed(expression, arrays)[0]
+
+
+def all_computed(expression: Expression, arrays: Sequence[Any]) -> Sequence[Any]:
+    """The results, in float64 between the steps."""
     values: list[Any] = []
     for step in expression.steps:
         if step.operation == "read":
@@ -62,5 +76,7 @@ def computed(expression: Expression, arrays: Sequence[Any]) -> Any:
             with np.errstate(all="ignore"):
                 found = FUNCTIONS[step.operation](*(values[item] for item in step.operands))
             values.append(np.asarray(found).astype(np.float64))
-    result = np.broadcast_to(values[expression.result], np.prod(expression.shape, dtype=int))
-    return result.reshape(expression.shape)
+    return [
+        np.broadcast_to(values[result.step], expression.size).reshape(result.shape)
+        for result in expression.results
+    ]

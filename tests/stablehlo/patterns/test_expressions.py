@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,10 +16,11 @@ from pjrt_bridge.stablehlo import Builder, Program, TensorType, Value
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from pjrt_bridge.stablehlo.kernel_attributes import Expression
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge.stablehlo.patterns import expressions, for_target
+from pjrt_bridge.stablehlo.patterns import expressions, following, for_target
 from tests.extent import examples
 from tests.stablehlo.helpers import program
 from tests.stablehlo.patterns.computed import computed
+from tests.stablehlo.patterns.drawing import drawn
 
 F32, BF16, BOOL = map(dtypes.of, ("float32", "bfloat16", "bool"))
 
@@ -33,9 +33,10 @@ class Noting(Kernels):
 
     def expression(
         self, b: Builder, expression: Expression, operands: Sequence[Value]
-    ) -> Value | None:
+    ) -> Sequence[Value] | None:
         self.found.append((expression, operands))
-        return b.custom_call("noted", operands, [TensorType(expression.shape, expression.dtype)])[0]
+        types = [TensorType(result.shape, result.dtype) for result in expression.results]
+        return b.custom_call("noted", operands, types)
 
 
 @pytest.fixture(autouse=True)
@@ -53,80 +54,15 @@ def operations(expression: Expression) -> list[str]:
     return [step.operation for step in expression.steps]
 
 
-def drawn(data: st.DataObject, b: Builder, parameters: Sequence[Value]) -> Value:
-    """A value that is computed from parameters, all float32, by operations drawn by chance."""
-    values = list(parameters)
-    for _ in range(data.draw(st.integers(1, 7))):
-        x = data.draw(st.sampled_from(values))
-        y = data.draw(st.sampled_from([item for item in values if item.shape == x.shape]))
-        kind = data.draw(st.sampled_from(sorted(MADE)))
-        values.append(MADE[kind](data, b, x, y))
-    return values[-1]
-
-
-def _transposed(data: st.DataObject, b: Builder, x: Value, y: Value) -> Value:
-    return b.transpose(x, data.draw(st.permutations(range(x.rank))))
-
-
-def _reshaped(data: st.DataObject, b: Builder, x: Value, y: Value) -> Value:
-    size = math.prod(x.shape)
-    first = data.draw(st.sampled_from([part for part in range(1, size + 1) if size % part == 0]))
-    return b.reshape(x, (first, size // first))
-
-
-def _repeated(data: st.DataObject, b: Builder, x: Value, y: Value) -> Value:
-    at = data.draw(st.integers(0, x.rank))
-    shape = (*x.shape[:at], 2, *x.shape[at:])
-    if math.prod(shape) > 400:
-        return x
-    return b.broadcast_in_dim(x, shape, [dim for dim in range(len(shape)) if dim != at])
-
-
-def _sliced(data: st.DataObject, b: Builder, x: Value, y: Value) -> Value:
-    starts = [data.draw(st.integers(0, size - 1)) for size in x.shape]
-    return b.slice(x, starts, x.shape, [1] * x.rank)
-
-
-def _joined(data: st.DataObject, b: Builder, x: Value, y: Value) -> Value:
-    return b.concatenate([x, y], data.draw(st.integers(0, x.rank - 1)))
-
-
-def _chosen(data: st.DataObject, b: Builder, x: Value, y: Value) -> Value:
-    direction = data.draw(st.sampled_from(["EQ", "NE", "LT", "LE", "GT", "GE"]))
-    return b.select(b.compare(x, y, direction), x, b.negate(y))
-
-
-def _narrow(data: st.DataObject, b: Builder, x: Value, y: Value) -> Value:
-    narrow = [b.convert(item, BF16) for item in (x, y)]
-    return b.convert(b.multiply(*narrow), F32)
-
-
-MADE: dict[str, Callable[[st.DataObject, Builder, Value, Value], Value]] = {
-    "add": lambda _, b, x, y: b.add(x, y),
-    "chosen": _chosen,
-    "exponential": lambda _, b, x, y: b.exp(b.minimum(x, b.full(x.shape, 2, F32))),
-    "joined": _joined,
-    "logistic": lambda _, b, x, y: b.logistic(x),
-    "multiply": lambda _, b, x, y: b.multiply(x, y),
-    "narrow": _narrow,
-    "number": lambda _, b, x, y: b.subtract(x, b.full(x.shape, 0.5, F32)),
-    "repeated": _repeated,
-    "reshaped": _reshaped,
-    "sliced": _sliced,
-    "tanh": lambda _, b, x, y: b.tanh(x),
-    "transposed": _transposed,
-}
-
-
 @settings(max_examples=examples(250), deadline=None)
 @given(st.data())
 def test_an_expression_computes_what_the_operations_do(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 8, 9]), min_size=1, max_size=3)))
     types = [TensorType(shape, F32), TensorType(shape, F32)]
-    source = program(lambda b, *values: [drawn(data, b, values)], *types)
+    source = program(lambda b, *values: [drawn(data, b, values)[-1]], *types)
     kernels = Noting()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expressions, "_RUN", 1)
+        patch.setattr(following, "_RUN", 1)
         for_target(source, kernels)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype(np.float32) for _ in types]
@@ -213,7 +149,7 @@ def test_what_several_loops_read_is_one_expression() -> None:
 NONE: dict[str, Callable[[Builder, Value, Value], Any]] = {
     "what is in memory": lambda b, x, y: b.reshape(x, (16, 4)),
     "what a reduction reads": lambda b, x, y: b.reduce_sum(b.exp(x), (0, 1)),
-    "other operations": lambda b, x, y: b.add(b.sin(x), y),
+    "other operations": lambda b, x, y: b.add(b.cbrt(x), b.cbrt(y)),
     "positions": lambda b, x, y: b.convert(b.iota((4, 16), 0, "int32"), F32),
     "elements far from each other": lambda b, x, y: b.exp(b.transpose(x, (1, 0))),
     "other types": lambda b, x, y: b.exp(b.convert(x, dtypes.of("float64"))),
@@ -223,6 +159,15 @@ NONE: dict[str, Callable[[Builder, Value, Value], Any]] = {
 @pytest.mark.parametrize("name", NONE)
 def test_what_is_none(name: str) -> None:
     assert noted(two(NONE[name])) == []
+
+
+def test_one_large_value_may_be_computed_by_other_operations() -> None:
+    def body(b: Builder, x: Value, y: Value) -> Value:
+        places = b.convert(b.iota(x.shape, 1, "int32"), F32)
+        return b.multiply(places, y)
+
+    (found,) = noted(two(body))
+    assert operations(found) == ["read", "read", "multiply"]
 
 
 def test_small_values_are_computed_once() -> None:
@@ -241,7 +186,7 @@ def test_small_values_are_computed_once() -> None:
 
 def test_small_values_may_be_computed_by_themselves() -> None:
     def body(b: Builder, x: Value, y: Value) -> Value:
-        return b.add(x, b.broadcast_in_dim(b.sin(y), x.shape, (1,)))
+        return b.add(x, b.broadcast_in_dim(b.cbrt(y), x.shape, (1,)))
 
     (found,) = noted(two(body, (64, 16), (16,)))
     assert operations(found) == ["read", "read", "add"]
@@ -274,16 +219,33 @@ def test_comparisons_that_state_their_type_or_do_not(kind: str, count: int) -> N
     assert [operations(item) for item in found] == [["read", "read", "less"]] * count
 
 
-def test_results_that_take_the_memory_of_arguments_stay() -> None:
-    def built(donated: bool) -> Program:
-        b = Builder([TensorType((4, 16), F32)] * 2)
-        x, y = b.parameters
-        if donated:
-            b.donate(0, 0)
-        return b.finish([b.add(x, y)])
+TAKING: dict[str, tuple[Callable[[Builder, Value, Value], Any], list[dict[int, int]]]] = {
+    "it is read as it lies": (lambda b, x, y: b.add(y, x), [{0: 1}]),
+    "it is not read": (lambda b, x, y: b.add(y, y), []),
+    "it is read in another order": (
+        lambda b, x, y: b.add(x, b.transpose(b.reshape(x, (16, 4)), (1, 0))),
+        [],
+    ),
+    "it is read twice": (lambda b, x, y: b.multiply(b.add(y, x), x), [{0: 1}]),
+}
 
-    assert noted(built(True)) == []
-    assert len(noted(built(False))) == 1
+
+@pytest.mark.parametrize("name", TAKING)
+def test_results_that_take_the_memory_of_arguments(name: str) -> None:
+    """A result can be computed in it where its own elements are read, each at its place."""
+    body, expected = TAKING[name]
+    b = Builder([TensorType((4, 16), F32)] * 2)
+    b.donate(0, 0)
+    found = noted(b.finish([body(b, *b.parameters)]))
+    assert [item.overwritten for item in found] == expected
+
+
+def test_other_results_have_memory_of_their_own() -> None:
+    b = Builder([TensorType((4, 16), F32), TensorType((8, 16), F32)])
+    x, y = b.parameters
+    b.donate(1, 1)
+    found = noted(b.finish([b.tanh(x), b.exp(y)]))
+    assert [item.overwritten for item in found] == [{}, {0: 0}]
 
 
 @pytest.mark.parametrize(("dtype", "count"), [(F32, 1), (BF16, 1), (dtypes.of("float16"), 0)])

@@ -94,7 +94,7 @@ def test_dimensions_apart_are_reduced_one_after_the_other() -> None:
     "make",
     [
         pytest.param(lambda b, x: [b.reduce_prod(x, (0,))], id="a product"),
-        pytest.param(lambda b, x: [b.reduce_sum(b.sin(x), (0,))], id="no expression"),
+        pytest.param(lambda b, x: [b.reduce_sum(b.cbrt(x), (0,))], id="no expression"),
         pytest.param(lambda b, x: [b.reduce_sum(b.convert(x, "float64"), (0,))], id="64 bits"),
     ],
 )
@@ -108,5 +108,5 @@ def test_what_is_no_expression_is_reduced_in_parts() -> None:
     """A reduction that a lowering has left to the end becomes what it would have been at once."""
     own = kernels()
     b = Builder([TensorType((64, 512), F32)], finishing=finishing(own))
-    program = b.finish([own.reduce(b, "sum", b.sin(b.parameters[0]), (1,))])
+    program = b.finish([own.reduce(b, "sum", b.cbrt(b.parameters[0]), (1,))])
     assert "stablehlo.optimization_barrier" in program.text

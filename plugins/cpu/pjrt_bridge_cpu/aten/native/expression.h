@@ -45,6 +45,15 @@ typedef enum {
     ERF,
     SQRT,
     RSQRT,
+    SINE,
+    COSINE,
+    POWER,                 /* a to the power of b. */
+    LOG_PLUS_ONE,          /* Of 1 and a. */
+    EXPONENTIAL_MINUS_ONE, /* Less 1. */
+    SIGN,
+    FLOOR,
+    CEILING,
+    ROUND_EVEN, /* To the nearest integer, ties to even ones. */
     AND,
     OR,
     NOT,
@@ -131,7 +140,10 @@ int read_expression(const Frame *frame, Expression *expression, int64_t size, ch
  * int64 an operand: the element that is read first, the number of dimensions, and their sizes and
  * strides, outermost first and 0 where there is none. The product of the sizes is the number of
  * elements of a result. `numbers` has one float64 a number. `vectors` has one int64: the widest
- * vectors that may be used, as for norms. */
+ * vectors that may be used, as for norms.
+ *
+ * A result may have the memory of an operand of its type that is read from its first to its last
+ * element alone, if it is written behind the last step that reads the operand. */
 Error *compute_expression(Frame *frame);
 
 #endif

@@ -45,6 +45,7 @@ registers_read(int64_t operation)
     case NOT_EQUAL:
     case LESS:
     case LESS_EQUAL:
+    case POWER:
     case AND:
     case OR:
         return 2;

@@ -4,7 +4,7 @@
 #define PJRT_BRIDGE_CPU_EXPRESSION_STEPS_H
 
 #include "expression.h"
-#include "functions.h"
+#include "wide_functions.h"
 
 #define EACH INDEPENDENT for (int64_t i = 0; i < count; i++)
 
@@ -203,20 +203,37 @@ run_step(const Step *step, float *to, const float *a, const float *b, const floa
         COMPUTE(ERF, error_function(a[i]));
         COMPUTE(SQRT, sqrtf(a[i]));
         COMPUTE(RSQRT, 1.0F / sqrtf(a[i]));
+        COMPUTE(POWER, power_of(a[i], b[i]));
+        COMPUTE(LOG_PLUS_ONE, log_of_one_and(a[i]));
+        COMPUTE(EXPONENTIAL_MINUS_ONE, exponential_minus_one(a[i]));
+        COMPUTE(SIGN, sign_of(a[i]));
+        COMPUTE(FLOOR, floorf(a[i]));
+        COMPUTE(CEILING, ceilf(a[i]));
+        COMPUTE(ROUND_EVEN, rintf(a[i]));
         COMPUTE(AND, a[i] * b[i]);
         COMPUTE(OR, larger(a[i], b[i]));
         COMPUTE(NOT, 1.0F - a[i]);
+    case SINE:
+        EACH to[i] = sine_of(a[i]);
+        mend_large_angles(to, a, sinf, count);
+        break;
+    case COSINE:
+        EACH to[i] = cosine_of(a[i]);
+        mend_large_angles(to, a, cosf, count);
+        break;
     default:
         break;
     }
 }
 
-/* Where a step puts its numbers: in the result, where the next step writes them there. */
+/* Where a step puts its numbers: in the result, where the next step writes them there. A result may
+ * be what the step reads, which large angles need once more. */
 INLINE float *
-written(const Expression *expression, const Step *next, int64_t step_to, const Tile *block,
-        float *to)
+written(const Expression *expression, const Step *step, const Tile *block, float *to)
 {
-    if (next->operation != WRITE || next->a != step_to || !is_run(block))
+    const Step *next = &step[1];
+    if (next->operation != WRITE || next->a != step->to || !is_run(block) ||
+        step->operation == SINE || step->operation == COSINE)
         return to;
     const Output *output = &expression->outputs[next->to];
     return output->type == F32 ? (float *)output->data + block->first : to;
@@ -233,7 +250,7 @@ run_block(const Expression *expression, Workspace *work, const Tile *block)
         const Step *step = &expression->steps[index];
         float *to = work->registers[step->to];
         if (index + 1 < expression->step_count && step->operation != READ)
-            to = written(expression, &step[1], step->to, block, to);
+            to = written(expression, step, block, to);
         if (step->operation == READ) {
             at[step->to] = read_operand(&expression->operands[step->a], step->a, to, work,
                                         &expression->tiles, block);

@@ -110,6 +110,42 @@ natural_logarithm(float x)
     return x < 0.0F || x != x ? NAN : p;
 }
 
+/* log(1 + x); the rounding of the sum is divided out (Goldberg 1991, theorem 4). */
+INLINE float
+log_of_one_and(float x)
+{
+    const float sum = 1.0F + x, found = natural_logarithm(sum) * (x / (sum - 1.0F));
+    return sum == 1.0F || x > 3.40282347e38F ? x : found;
+}
+
+/* exp(x) - 1. */
+INLINE float
+exponential_minus_one(float x)
+{
+    float in = x > 89.0F ? 89.0F : x;
+    in = in < -88.0F ? -88.0F : in;
+    const float shift = 12582912.0F, sum = in * 1.44269504F + shift, whole = sum - shift;
+    const int32_t n = (int32_t)(bits_of_float(sum) - bits_of_float(shift));
+    const float high = in - whole * 0.693359375F, r = high + whole * 2.12194440e-4F;
+    float p = 1.9875691500e-4F;
+    p = p * r + 1.3981999507e-3F;
+    p = p * r + 8.3334519073e-3F;
+    p = p * r + 4.1665795894e-2F;
+    p = p * r + 1.6666665459e-1F;
+    p = p * r + 5.0000001201e-1F;
+    p = p * (r * r) + r;
+    /* The largest results are twice those of the power before. */
+    const float power = power_of_two(n > 127 ? 127 : n), last = n > 127 ? 2.0F : 1.0F;
+    const float found = (p * power + (power - 1.0F)) * last;
+    return fabsf(x) < 1e-7F ? x : found;
+}
+
+INLINE float
+sign_of(float x)
+{
+    return x > 0.0F ? 1.0F : x < 0.0F ? -1.0F : x;
+}
+
 /* The larger of two numbers; NaN if one is. */
 INLINE float
 larger(float x, float y)
