@@ -17,13 +17,29 @@ _DEPTH = 12
 """Operations that are followed."""
 
 _COMPUTED: Mapping[str, Callable[..., Any]] = {
+    "stablehlo.abs": np.abs,
     "stablehlo.add": np.add,
     "stablehlo.divide": np.divide,
+    "stablehlo.maximum": np.maximum,
+    "stablehlo.minimum": np.minimum,
     "stablehlo.multiply": np.multiply,
     "stablehlo.negate": np.negative,
     "stablehlo.rsqrt": lambda x: 1 / np.sqrt(x),
     "stablehlo.sqrt": np.sqrt,
     "stablehlo.subtract": np.subtract,
+}
+_COMPARED: Mapping[str, Callable[..., Any]] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+_LOGICAL: Mapping[str, Callable[..., Any]] = {
+    "stablehlo.and": np.logical_and,
+    "stablehlo.not": np.logical_not,
+    "stablehlo.or": np.logical_or,
 }
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
 
@@ -59,6 +75,9 @@ def number(value: Any, depth: int = _DEPTH) -> float | None:
         is_whole = name_of(source) == "stablehlo.constant" and dtype_of(source).is_integer
         known = _splat(maker(source)) if is_whole else number(source, depth - 1)
         return None if known is None else _rounded(known, value)
+    if made.name == "stablehlo.select":
+        chosen = selected(made, depth - 1)
+        return None if chosen is None else number(chosen, depth - 1)
     compute = _COMPUTED.get(made.name)
     if compute is None:
         return None
@@ -67,6 +86,31 @@ def number(value: Any, depth: int = _DEPTH) -> float | None:
         return None
     with np.errstate(all="ignore"):
         return _rounded(compute(*(np.float64(item) for item in numbers if item is not None)), value)
+
+
+def truth(value: Any, depth: int = _DEPTH) -> bool | None:
+    """What all elements of a bool value are; None where that is not known."""
+    made = maker(value)
+    if made is None or not depth:
+        return None
+    if made.name == "stablehlo.constant":
+        known = _splat(made)
+        return None if known is None else bool(known)
+    if made.name in _SAME_NUMBER:
+        return truth(made.operands[0], depth - 1)
+    if made.name == "stablehlo.compare":
+        direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
+        numbers = [number(item, depth - 1) for item in made.operands]
+        return None if None in numbers else bool(_COMPARED[direction](*numbers))
+    compute = _LOGICAL.get(made.name)
+    known_ones = [truth(item, depth - 1) for item in made.operands] if compute else [None]
+    return None if compute is None or None in known_ones else bool(compute(*known_ones))
+
+
+def selected(select: Any, depth: int = _DEPTH) -> Any:
+    """The operand that a selection gives for all elements; None where that is not known."""
+    known = truth(select.operands[0], depth)
+    return None if known is None else select.operands[1 if known else 2]
 
 
 def _splat(constant: Any) -> float | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pjrt_bridge.stablehlo.patterns import stores
 from pjrt_bridge.stablehlo.patterns.reading import integers
 
 _DEPTH = 4
-"""Transpositions that are followed from a value to the end of the function."""
+"""Operations that are followed from a value to the end of the function."""
 
 
 def may_take_memory(end: Any, result: int) -> bool:
@@ -23,7 +24,7 @@ def donors(value: Any, order: tuple[int, ...], depth: int = 0) -> Iterator[tuple
     Args:
         value: of the program.
         order: its dimensions, as those of the value that is asked about.
-        depth: transpositions between the two.
+        depth: operations between the two.
 
     Returns:
         Each argument, with the order in which its memory has the dimensions.
@@ -35,7 +36,11 @@ def donors(value: Any, order: tuple[int, ...], depth: int = 0) -> Iterator[tuple
             for index, said in enumerate(_said(user)):
                 if alias in said:
                     yield user.block.arguments[index], order
-        elif user.name == "stablehlo.transpose" and depth < _DEPTH:
+        elif depth == _DEPTH:
+            continue
+        elif user.name == "func.call" and stores.gives_back(user):
+            yield from donors(user.results[0], order, depth + 1)
+        elif user.name == "stablehlo.transpose":
             turned = tuple(order[dim] for dim in integers(user, "permutation"))
             yield from donors(user.results[0], turned, depth + 1)
 

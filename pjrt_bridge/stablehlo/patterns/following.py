@@ -22,7 +22,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import (
     ExpressionResult,
     ExpressionStep,
 )
-from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, number
+from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, number, selected, truth
 from pjrt_bridge.stablehlo.patterns import accesses
 from pjrt_bridge.stablehlo.patterns.accesses import Access, NoAccess
 from pjrt_bridge.stablehlo.patterns.elementwise import (
@@ -257,6 +257,9 @@ class Followed:
             return self._put("round", self._step(operands[0], access))
         if name == "chlo.erf":
             name = "erf"
+        chosen = selected(made) if name == "select" else None
+        if chosen is not None:
+            return self._step(chosen, access)
         if any(shape_of(item) != shape_of(made.results[0]) for item in operands):
             # The truth of a selection may be one for all elements.
             raise _NoExpression
@@ -373,10 +376,5 @@ def _number(value: Any) -> float | None:
     """The number that all elements of a value are; None where that is not known."""
     if str(dtype_of(value)) != "bool":
         return number(value)
-    made = maker(value)
-    while made is not None and made.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
-        made = maker(made.operands[0])
-    if made is None or made.name != "stablehlo.constant":
-        return None
-    elements = made.attributes["value"]
-    return float(elements.get_splat_value().value) if elements.is_splat else None
+    known = truth(value)
+    return None if known is None else float(known)

@@ -27,10 +27,10 @@ def stored(b: Builder, operation: Operation) -> Sequence[Value] | None:
         made = operation_of(made.operands[0])
     is_written = made is not None and made.name == "stablehlo.custom_call"
     is_row_major = is_written and memory_order(value) == tuple(range(value.rank))
-    return [value] if is_row_major and _is_identity(operation.handle) else None
+    return [value] if is_row_major and gives_back(operation.handle) else None
 
 
-def _is_identity(call: Any) -> bool:
+def gives_back(call: Any) -> bool:
     """Whether the function that is called gives its argument back."""
     module = call
     while module.name != "builtin.module":

@@ -173,9 +173,26 @@ write_output(const Output *output, const float *from, const Tile *block)
         EACH to[i] = (value);                                                                      \
         break
 
+/* Sines, or cosines. Products are exact where there are vectors that have a fused sum. */
+INLINE void
+run_sine(float *to, const float *a, bool is_cosine, Vectors vectors, int64_t count)
+{
+    const bool is_near = vectors != PORTABLE && are_all_near(a, count);
+    if (is_near && is_cosine)
+        EACH to[i] = sine_near(a[i], 1);
+    else if (is_near)
+        EACH to[i] = itself_near_zero(a[i], sine_near(a[i], 0));
+    else if (is_cosine)
+        EACH to[i] = sine_behind(a[i], 1);
+    else
+        EACH to[i] = itself_near_zero(a[i], sine_behind(a[i], 0));
+    if (!is_near)
+        mend_large_angles(to, a, is_cosine ? cosf : sinf, count);
+}
+
 INLINE void
 run_step(const Step *step, float *to, const float *a, const float *b, const float *c,
-         float number, int64_t count)
+         float number, Vectors vectors, int64_t count)
 {
     switch (step->operation) {
         COMPUTE(ROUND, from_bfloat16(to_bfloat16(a[i])));
@@ -214,12 +231,8 @@ run_step(const Step *step, float *to, const float *a, const float *b, const floa
         COMPUTE(OR, larger(a[i], b[i]));
         COMPUTE(NOT, 1.0F - a[i]);
     case SINE:
-        EACH to[i] = sine_of(a[i]);
-        mend_large_angles(to, a, sinf, count);
-        break;
     case COSINE:
-        EACH to[i] = cosine_of(a[i]);
-        mend_large_angles(to, a, cosf, count);
+        run_sine(to, a, step->operation == COSINE, vectors, count);
         break;
     default:
         break;
@@ -264,7 +277,8 @@ run_block(const Expression *expression, Workspace *work, const Tile *block)
             const bool is_number = has_number(step->operation);
             run_step(step, to, at[step->a], is_number ? NULL : at[step->b],
                      is_number ? NULL : at[step->c],
-                     is_number ? (float)expression->numbers[step->b] : 0, count);
+                     is_number ? (float)expression->numbers[step->b] : 0, expression->vectors,
+                     count);
             at[step->to] = to;
         }
     }

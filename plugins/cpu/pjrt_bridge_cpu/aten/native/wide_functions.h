@@ -28,17 +28,14 @@ double_of_bits(uint64_t bits)
     return value;
 }
 
-/* The sine of an angle of less than MOST_TURNED and so many quarter turns. */
+/* Up to here three numbers of float32 are enough for a quarter turn, if products are exact. */
+#define MOST_NEAR 8192.0F
+
+/* The sine of what an angle has beyond so many quarter turns, and of these. */
 INLINE float
-sine_behind(float x, uint32_t quarters)
+sine_of_rest(float r, uint32_t quarter)
 {
-    /* Of numbers of this size the last bit is 1. */
-    const double base = 0x1.8p52, digits = x;
-    /* 2 / pi to 27 digits, and the rest. */
-    const double high = digits * 0x1.45f306cp-1, low = digits * 0x1.c9c882a53f84fp-29;
-    const double counted = high + low + base, beyond = high - (counted - base) + low;
-    const uint32_t quarter = (uint32_t)bits_of_double(counted) + quarters;
-    const float r = (float)(beyond * 1.5707963267948966), z = r * r;
+    const float z = r * r;
     float sine = -1.9515295891e-4F;
     sine = sine * z + 8.3321608736e-3F;
     sine = sine * z - 1.6666654611e-1F;
@@ -51,17 +48,45 @@ sine_behind(float x, uint32_t quarters)
     return float_of_bits(bits_of_float(found) ^ (quarter & 2) << 30);
 }
 
+/* The sine of an angle of at most MOST_NEAR and so many quarter turns. */
 INLINE float
-sine_of(float x)
+sine_near(float x, uint32_t quarters)
 {
-    /* A zero keeps its sign, and a number below the normal ones its digits. */
-    return fabsf(x) < 0x1p-12F ? x : sine_behind(x, 0);
+    const float shift = 12582912.0F, sum = x * 0.636619772F + shift, whole = sum - shift;
+    float r = __builtin_fmaf(-whole, 1.57079637F, x);
+    r = __builtin_fmaf(-whole, -4.37113883e-8F, r);
+    r = __builtin_fmaf(-whole, -1.71512451e-15F, r);
+    return sine_of_rest(r, bits_of_float(sum) + quarters);
 }
 
+/* The sine of an angle of less than MOST_TURNED and so many quarter turns. */
 INLINE float
-cosine_of(float x)
+sine_behind(float x, uint32_t quarters)
 {
-    return sine_behind(x, 1);
+    /* Of numbers of this size the last bit is 1. */
+    const double base = 0x1.8p52, digits = x;
+    /* 2 / pi to 27 digits, and the rest. */
+    const double high = digits * 0x1.45f306cp-1, low = digits * 0x1.c9c882a53f84fp-29;
+    const double counted = high + low + base, beyond = high - (counted - base) + low;
+    const float r = (float)(beyond * 1.5707963267948966);
+    return sine_of_rest(r, (uint32_t)bits_of_double(counted) + quarters);
+}
+
+/* A zero keeps its sign, and a number below the normal ones its digits. */
+INLINE float
+itself_near_zero(float x, float sine)
+{
+    return fabsf(x) < 0x1p-12F ? x : sine;
+}
+
+INLINE int
+are_all_near(const float *x, int64_t count)
+{
+    uint32_t is_far = 0;
+    INDEPENDENT
+    for (int64_t i = 0; i < count; i++)
+        is_far |= (uint32_t)!(fabsf(x[i]) <= MOST_NEAR);
+    return !is_far;
 }
 
 /* Of finite angles from MOST_TURNED on the results are those of the C library. */
