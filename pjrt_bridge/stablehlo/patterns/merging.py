@@ -52,14 +52,14 @@ class MergedExpressions:
     def computed(self, b: Builder, operation: Operation, found: Found) -> Value | None:
         """An expression where an operation stands, by `Kernels.expression`; None if it has none."""
         uses = _Uses(operation.handle, found)
-        merged, taken = _Joint(found, []), list[_Made]()
+        merged, taken = _Assembled(found, []), list[_Made]()
         for made in self._candidates(found):
             together = merged.behind(made, uses) if uses.allow(made.call) else None
             if together is not None:
                 merged, taken = together, [*taken, made]
         values = self._written(b, operation, merged.found) if taken else None
         if values is None:
-            merged, taken = _Joint(found, []), []
+            merged, taken = _Assembled(found, []), []
             values = self._written(b, operation, found)
         if values is None:
             return None
@@ -204,7 +204,7 @@ class _Together:
 
 
 @dataclass(frozen=True)
-class _Joint:
+class _Assembled:
     """An expression with those before it that it has taken in.
 
     Attributes:
@@ -215,7 +215,7 @@ class _Joint:
     found: Found
     handles: Sequence[Any]
 
-    def behind(self, made: _Made, uses: _Uses) -> _Joint | None:
+    def behind(self, made: _Made, uses: _Uses) -> _Assembled | None:
         """The same with one more; None where there would be too much of anything."""
         both, known = _Together(), dict[Any, int]()
         handles, results, donors = list[Any](), list[ExpressionResult](), dict[int, Any]()
@@ -240,4 +240,4 @@ class _Joint:
             and len(results) <= Expression.MOST_RESULTS
             and found.may_overwrite()
         )
-        return _Joint(found, [*handles, *self.handles]) if is_possible else None
+        return _Assembled(found, [*handles, *self.handles]) if is_possible else None
