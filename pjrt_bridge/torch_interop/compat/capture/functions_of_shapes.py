@@ -152,6 +152,11 @@ def split(
         RuntimeError: PyTorch runs the call then, and raises.
     """
     size = split_size_or_sections
+    if isinstance(size, int) and tensor.requires_grad and 0 in tensor.stride():
+        # Where elements share memory, AOTAutograd makes a view of changing sizes by its strides,
+        # whose gradient is the mean of those of these elements.
+        shared: list[torch.Tensor] = _aten.split.Tensor(tensor, size, dim)
+        return tuple(shared)
     if isinstance(size, int):
         length = tensor.shape[dim]
         if size <= 0:

@@ -448,3 +448,20 @@ def test_what_a_number_selects_is_a_view() -> None:
         compiled(mine).add_(2)
         function(eager).add_(2)
         torch.testing.assert_close(mine, eager)
+
+
+@pytest.mark.parametrize("columns", [4, 6])
+def test_the_gradient_of_parts_of_repeated_rows(columns: int) -> None:
+    """Elements that share memory have gradients of their own (found by the fuzzer, seed 40036)."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*x.split(4, 1), x.view(torch.int16))
+
+    call = compiled(function, dynamic=True)
+    gradients = []
+    for run in (function, call):
+        x = torch.arange(float(columns)).expand(3, columns).requires_grad_()
+        first, *_ = run(x)
+        (first * torch.arange(12.0).view(3, 4)).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
