@@ -457,7 +457,7 @@ def test_the_gradient_of_parts_of_repeated_rows(columns: int) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (*x.split(4, 1), x.view(torch.int16))
 
-    call = compiled(function, dynamic=True)
+    call = torch.compile(function, backend="pjrt", dynamic=True)
     gradients = []
     for run in (function, call):
         x = torch.arange(float(columns)).expand(3, columns).requires_grad_()
