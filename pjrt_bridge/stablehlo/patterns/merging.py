@@ -23,18 +23,26 @@ from pjrt_bridge.stablehlo.kernel_attributes import (
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns.following import Found, whole
 
+_NEAREST = 8
+"""So many of the calls that read an array are looked at, the latest ones."""
+
 
 @dataclass(eq=False)
 class _Made:
     """A call of an expression that was written.
 
     Attributes:
-        found: the expression.
+        written: the expression.
         call: the operation.
     """
 
-    found: Found
+    written: Found
     call: Any
+
+    @property
+    def found(self) -> Found:
+        """The expression as it is now: what made an operand may have been rewritten."""
+        return self.written._replace(leaves=list(self.call.operands))
 
 
 class MergedExpressions:
@@ -69,7 +77,8 @@ class MergedExpressions:
         for made in taken:
             self._forget(made)
         call = operation.maker(result)
-        if [operation.maker(value) for value in values] == [call] * len(call.results):
+        is_whole = len(call.operands) == len(merged.found.leaves)
+        if is_whole and [operation.maker(value) for value in values] == [call] * len(call.results):
             self._remember(_Made(merged.found, call))
         return result
 
@@ -83,23 +92,23 @@ class MergedExpressions:
         for leaf, read in zip(found.leaves, found.expression.reads, strict=True):
             if isinstance(leaf, np.ndarray) or read != whole(size):
                 continue
-            near = self._readers.get(leaf, [])
-            for made in [*([self._made[leaf]] if leaf in self._made else []), *reversed(near)]:
-                if made not in seen and made.found.expression.size == size:
+            near = reversed(self._readers.get(leaf, [])[-_NEAREST:])
+            for made in [*([self._made[leaf]] if leaf in self._made else []), *near]:
+                if made not in seen and made.written.expression.size == size:
                     seen.add(made)
                     yield made
 
     def _remember(self, made: _Made) -> None:
         for result in made.call.results:
             self._made[result] = made
-        for leaf in made.found.leaves:
+        for leaf in made.written.leaves:
             if not isinstance(leaf, np.ndarray):
                 self._readers.setdefault(leaf, []).append(made)
 
     def _forget(self, made: _Made) -> None:
         for result in made.call.results:
             self._made.pop(result, None)
-        for leaf in made.found.leaves:
+        for leaf in made.written.leaves:
             if not isinstance(leaf, np.ndarray):
                 self._readers[leaf].remove(made)
 
@@ -217,16 +226,16 @@ class _Assembled:
 
     def behind(self, made: _Made, uses: _Uses) -> _Assembled | None:
         """The same with one more; None where there would be too much of anything."""
-        both, known = _Together(), dict[Any, int]()
+        both, known, earlier = _Together(), dict[Any, int](), made.found
         handles, results, donors = list[Any](), list[ExpressionResult](), dict[int, Any]()
-        at = both.add(made.found, {})
-        for index, result in enumerate(made.found.expression.results):
+        at = both.add(earlier, {})
+        for index, result in enumerate(earlier.expression.results):
             handle, step = made.call.results[index], at[result.step]
             is_rounded = str(result.dtype) == "bfloat16"
             known[handle] = both.step(ExpressionStep("round", (step,))) if is_rounded else step
             if uses.need(handle):
-                if index in made.found.donors:
-                    donors[len(results)] = made.found.donors[index]
+                if index in earlier.donors:
+                    donors[len(results)] = earlier.donors[index]
                 results.append(replace(result, step=step))
                 handles.append(handle)
         at, count = both.add(self.found, known), len(results)
