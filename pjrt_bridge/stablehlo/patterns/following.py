@@ -163,7 +163,9 @@ class Followed:
             return None
         ways = [read.dims for read in self._reads]
         is_copy = len(self._steps) == 1 and ways == [((self._size, 1),)]
-        if not ways or (self._is_root and is_copy):
+        # What computes a value may as well write it where it is read.
+        is_moved = len(self._steps) == 1 and self._is_one_written
+        if not ways or (self._is_root and (is_copy or is_moved)):
             return None
         dtype = dtype_of(self._root)
         steps = self._steps

@@ -170,6 +170,14 @@ def test_one_large_value_may_be_computed_by_other_operations() -> None:
     assert operations(found) == ["read", "read", "multiply"]
 
 
+def test_what_others_compute_is_moved_by_them() -> None:
+    def body(b: Builder, x: Value, y: Value) -> Sequence[Value]:
+        turned = b.transpose(b.cbrt(x), (1, 0))
+        return b.custom_call("reader", [turned], [turned.type])
+
+    assert noted(two(body, (32, 32), (1, 1))) == []
+
+
 def test_small_values_are_computed_once() -> None:
     """A number for each column is not computed again in each row; a conversion costs nothing."""
     b = Builder([TensorType((64, 32), F32), TensorType((32,), F32), TensorType((32,), BF16)])
