@@ -163,7 +163,7 @@ class Followed:
             return None
         ways = [read.dims for read in self._reads]
         is_copy = len(self._steps) == 1 and ways == [((self._size, 1),)]
-        # What computes a value may as well write it where it is read.
+        # The operations that compute a value can write it in the order in which it is read.
         is_moved = len(self._steps) == 1 and self._is_one_written
         if not ways or (self._is_root and (is_copy or is_moved)):
             return None

@@ -19,23 +19,31 @@ power_of_two(int32_t n)
     return float_of_bits((uint32_t)(n + 127) << 23);
 }
 
+/* exp(r) - 1, where x is r and so many times the logarithm of 2, and r is near 0. */
 INLINE float
-exponential(float x)
+exponential_of_rest(float x, int32_t *times)
 {
-    /* Beyond these the result is infinite, or rounds to 0. */
-    float in = x > 89.0F ? 89.0F : x;
-    in = in < -104.0F ? -104.0F : in;
     /* Adding this number rounds to an integer, which the sum's bits end in; NaN gives any. */
-    const float shift = 12582912.0F, sum = in * 1.44269504F + shift, whole = sum - shift;
-    const int32_t n = (int32_t)(bits_of_float(sum) - bits_of_float(shift));
-    const float high = in - whole * 0.693359375F, r = high + whole * 2.12194440e-4F;
+    const float shift = 12582912.0F, sum = x * 1.44269504F + shift, whole = sum - shift;
+    *times = (int32_t)(bits_of_float(sum) - bits_of_float(shift));
+    const float high = x - whole * 0.693359375F, r = high + whole * 2.12194440e-4F;
     float p = 1.9875691500e-4F;
     p = p * r + 1.3981999507e-3F;
     p = p * r + 8.3334519073e-3F;
     p = p * r + 4.1665795894e-2F;
     p = p * r + 1.6666665459e-1F;
     p = p * r + 5.0000001201e-1F;
-    p = p * (r * r) + r + 1.0F;
+    return p * (r * r) + r;
+}
+
+INLINE float
+exponential(float x)
+{
+    /* Beyond these the result is infinite, or rounds to 0. */
+    float in = x > 89.0F ? 89.0F : x;
+    in = in < -104.0F ? -104.0F : in;
+    int32_t n;
+    const float p = exponential_of_rest(in, &n) + 1.0F;
     /* In two steps, for results of less than the least normal number or near the largest. */
     const int32_t half = n >> 1;
     return p * power_of_two(half) * power_of_two(n - half);
@@ -124,16 +132,8 @@ exponential_minus_one(float x)
 {
     float in = x > 89.0F ? 89.0F : x;
     in = in < -88.0F ? -88.0F : in;
-    const float shift = 12582912.0F, sum = in * 1.44269504F + shift, whole = sum - shift;
-    const int32_t n = (int32_t)(bits_of_float(sum) - bits_of_float(shift));
-    const float high = in - whole * 0.693359375F, r = high + whole * 2.12194440e-4F;
-    float p = 1.9875691500e-4F;
-    p = p * r + 1.3981999507e-3F;
-    p = p * r + 8.3334519073e-3F;
-    p = p * r + 4.1665795894e-2F;
-    p = p * r + 1.6666665459e-1F;
-    p = p * r + 5.0000001201e-1F;
-    p = p * (r * r) + r;
+    int32_t n;
+    const float p = exponential_of_rest(in, &n);
     /* The largest results are twice those of the power before. */
     const float power = power_of_two(n > 127 ? 127 : n), last = n > 127 ? 2.0F : 1.0F;
     const float found = (p * power + (power - 1.0F)) * last;
