@@ -5,7 +5,7 @@ Handles are MLIR's values and operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,12 @@ def maker(value: Any) -> Any:
     """The operation whose result a value is; None for a parameter."""
     owner = getattr(value.owner, "operation", value.owner)
     return owner if hasattr(owner, "attributes") else None
+
+
+def users(value: Any) -> Iterator[Any]:
+    """The operations that read a value, once for each of their operands that it is."""
+    for use in value.uses:
+        yield getattr(use.owner, "operation", use.owner)
 
 
 def name_of(value: Any) -> str:
@@ -99,12 +105,16 @@ def truth(value: Any, depth: int = _DEPTH) -> bool | None:
     if made.name in _SAME_NUMBER:
         return truth(made.operands[0], depth - 1)
     if made.name == "stablehlo.compare":
-        direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
         numbers = [number(item, depth - 1) for item in made.operands]
-        return None if None in numbers else bool(_COMPARED[direction](*numbers))
+        return None if None in numbers else bool(_COMPARED[direction_of(made)](*numbers))
     compute = _LOGICAL.get(made.name)
     known_ones = [truth(item, depth - 1) for item in made.operands] if compute else [None]
     return None if compute is None or None in known_ones else bool(compute(*known_ones))
+
+
+def direction_of(compare: Any) -> str:
+    """The direction of a comparison, such as "LT"."""
+    return str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
 
 
 def selected(select: Any, depth: int = _DEPTH) -> Any:

@@ -13,7 +13,7 @@ class ChloOps(Emitter):
 
     def _chlo(self, op: str, x: Value) -> Value:
         self._used_chlo = True
-        return self._elementwise(op, x)
+        return self._emit_one(op, (x,))
 
     def acos(self, x: Value) -> Value:
         """Arc cosine."""

@@ -66,7 +66,7 @@ class ElementwiseOps(Emitter):
     # -- unary ------------------------------------------------------------------------------
 
     def _unary(self, op: str, x: Value) -> Value:
-        return self._elementwise(op, x)
+        return self._emit_one(op, (x,))
 
     def abs(self, x: Value) -> Value:
         """|x|; real for complex operands."""
@@ -171,7 +171,7 @@ class ElementwiseOps(Emitter):
     # -- binary -----------------------------------------------------------------------------
 
     def _binary(self, op: str, lhs: Value, rhs: Value) -> Value:
-        return self._elementwise(op, lhs, rhs)
+        return self._emit_one(op, (lhs, rhs))
 
     def add(self, lhs: Value, rhs: Value) -> Value:
         """Sum; logical or of booleans."""

@@ -119,10 +119,6 @@ class Emitter:
 
     # -- operations -------------------------------------------------------------------------
 
-    def _elementwise(self, op: str, *operands: Value) -> Value:
-        """An elementwise operation."""
-        return self._emit_one(op, operands)
-
     def _emit(
         self,
         op: str,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pjrt_bridge.stablehlo import linking, modules
+from pjrt_bridge.stablehlo import known_numbers, linking, modules
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Origin, Scope, Value
 from pjrt_bridge.stablehlo.types import TensorType
@@ -102,7 +102,7 @@ class RewriteOps(Emitter):
             supersede = partial(_supersede, handle, superseded)
             written = Operation(
                 *(handle.name, operands, results, handle, value, self._again, call),
-                maker=_maker,
+                maker=lambda value: known_numbers.maker(value._handle),
                 supersede=supersede,
             )
             found = rewrite(self, written)
@@ -156,22 +156,18 @@ class RewriteOps(Emitter):
         return Value(type, handle, scope, origin=origin)
 
 
-def _maker(value: Value) -> Any:
-    return getattr(value._handle.owner, "operation", value._handle.owner)
-
-
 def _supersede(anchor: Any, superseded: list[Any], old: Any, value: Value) -> None:
     """Put a value in the place of an older one behind an operation.
 
     What moves the older one's elements goes there, too.
     """
-    for user in {getattr(use.owner, "operation", use.owner) for use in old.uses}:
+    for user in set(known_numbers.users(old)):
         if not is_behind(user, anchor):
             if user.name not in MOVING:
                 continue
             _move_before(user, anchor)
         user.replace_uses_of_with(old, value._handle)
-    made = getattr(old.owner, "operation", old.owner)
+    made = known_numbers.maker(old)
     if made not in superseded:
         superseded.append(made)
 
@@ -179,8 +175,7 @@ def _supersede(anchor: Any, superseded: list[Any], old: Any, value: Value) -> No
 def _move_before(operation: Any, anchor: Any) -> None:
     """Move an operation, and what moves its elements further, in front of a later one."""
     operation.move_before(anchor)
-    for use in operation.results[0].uses:
-        user = getattr(use.owner, "operation", use.owner)
+    for user in list(known_numbers.users(operation.results[0])):
         if user.name in MOVING and not is_behind(user, anchor):
             _move_before(user, anchor)
 

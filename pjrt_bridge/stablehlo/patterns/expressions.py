@@ -18,11 +18,11 @@ from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.known_numbers import dtype_of
 from pjrt_bridge.stablehlo.patterns import donations
-from pjrt_bridge.stablehlo.patterns.elementwise import COMPUTED
 from pjrt_bridge.stablehlo.patterns.following import (
     DTYPES,
     FROM_MEMORY,
     MOVED,
+    STEPS,
     Followed,
     Found,
     Order,
@@ -33,12 +33,7 @@ from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
 LEAST = 1 << 9
 """Elements from which on a root is looked at."""
 
-ROOTS = (
-    *(f"stablehlo.{name}" for name in COMPUTED),
-    *(f"stablehlo.{name}" for name in ("compare", "concatenate", "convert", "reduce_precision")),
-    "stablehlo.transpose",
-    "chlo.erf",
-)
+ROOTS = (*STEPS, "stablehlo.concatenate", "stablehlo.transpose")
 """Operations that may be roots."""
 
 _DEPTH = 4

@@ -22,7 +22,15 @@ from pjrt_bridge.stablehlo.kernel_attributes import (
     ExpressionResult,
     ExpressionStep,
 )
-from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, number, selected, truth
+from pjrt_bridge.stablehlo.known_numbers import (
+    direction_of,
+    dtype_of,
+    maker,
+    number,
+    selected,
+    truth,
+    users,
+)
 from pjrt_bridge.stablehlo.patterns import accesses
 from pjrt_bridge.stablehlo.patterns.accesses import Access, NoAccess
 from pjrt_bridge.stablehlo.patterns.elementwise import (
@@ -52,6 +60,13 @@ _IN_MEMORY = frozenset(
 """Operations whose results are in memory."""
 
 DTYPES = ("float32", "bfloat16", "bool")
+
+STEPS = (
+    *(f"stablehlo.{name}" for name in sorted(COMPUTED)),
+    *("stablehlo.compare", "stablehlo.convert", "stablehlo.reduce_precision", "chlo.erf"),
+)
+"""Operations that may be steps."""
+
 _PARTS = 8
 """A value of so many times fewer elements may be computed by itself, whatever it takes."""
 
@@ -86,7 +101,10 @@ class Found(NamedTuple):
         return found if found.may_overwrite() else None
 
     def may_overwrite(self) -> bool:
-        """Whether results can take the memory of their donors: others do not read it."""
+        """Whether results can take the memory of their donors.
+
+        Each donor is read from its first to its last element alone, and has its result's type.
+        """
         results, size = self.expression.results, self.expression.size
         reads = [
             (result, dtype_of(leaf), read)
@@ -216,8 +234,7 @@ class Followed:
 
     def _is_kept(self, value: Any) -> bool:
         """Whether a value that is not the root is in memory anyway."""
-        users = (getattr(use.owner, "operation", use.owner) for use in value.uses)
-        return not self._is_root and any(user.name in FROM_MEMORY for user in users)
+        return not self._is_root and any(user.name in FROM_MEMORY for user in users(value))
 
     def _read(self, value: Any, access: Access) -> int:
         """A value that is in memory."""
@@ -291,7 +308,7 @@ class Followed:
         # Without a type it is that of the operands.
         if "compare_type" in stated and "TOTALORDER" in str(stated["compare_type"]):
             raise _NoExpression
-        direction = str(stated["comparison_direction"]).split()[-1].rstrip(">")
+        direction = direction_of(made)
         left, right = (self._step(item, access) for item in made.operands)
         if direction in TURNED:
             return self._put(TURNED[direction], right, left)
@@ -347,16 +364,8 @@ class Followed:
 
 def _is_step(made: Any) -> bool:
     """Whether an operation may be a step, or moves what steps compute."""
-    is_known = made.name in MOVED or made.name in _STEPS
+    is_known = made.name in MOVED or made.name in STEPS
     return is_known and all(str(dtype_of(item)) in DTYPES for item in made.operands)
-
-
-_STEPS = frozenset(
-    (
-        *(f"stablehlo.{name}" for name in COMPUTED),
-        *("stablehlo.compare", "stablehlo.convert", "stablehlo.reduce_precision", "chlo.erf"),
-    )
-)
 
 
 def _is_turned(way: Access) -> bool:

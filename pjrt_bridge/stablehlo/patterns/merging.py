@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import (
     ExpressionStep,
 )
 from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.stablehlo.known_numbers import users
 from pjrt_bridge.stablehlo.patterns.following import Found, whole
 
 _NEAREST = 8
@@ -133,7 +134,7 @@ class _Uses:
 
     def need(self, value: Any) -> bool:
         """Whether a value is used by others than the expression."""
-        return not all(self._is_needless(user) for user in _users(value))
+        return not all(self._is_needless(user) for user in users(value))
 
     def _are_late(self, value: Any) -> bool:
         """Whether a value is used by the expression alone, or behind its root."""
@@ -141,7 +142,7 @@ class _Uses:
             is_behind(user, self._root)
             or self._is_needless(user)
             or (user.name in MOVING and self._are_late(user.results[0]))
-            for user in _users(value)
+            for user in users(value)
         )
 
     def _is_needless(self, operation: Any) -> bool:
@@ -151,15 +152,10 @@ class _Uses:
         if operation not in self._needless:
             self._needless[operation] = all(
                 result not in self._leaves
-                and all(self._is_needless(user) for user in _users(result))
+                and all(self._is_needless(user) for user in users(result))
                 for result in operation.results
             )
         return self._needless[operation]
-
-
-def _users(value: Any) -> Iterator[Any]:
-    for use in value.uses:
-        yield getattr(use.owner, "operation", use.owner)
 
 
 class _Together:
