@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.kernel_attributes import Combination
 
@@ -38,6 +39,26 @@ class PositionKernels:
 
         Returns:
             (bags, width), of the table's element type; 0 for a bag of no row.
+        """
+        return None
+
+    def sort(
+        self, b: Builder, x: Value, dim: int, *, descending: bool, positions: DType
+    ) -> tuple[Value, Value] | None:
+        """Emit a sort along a dimension as one kernel; None where there is none, as here.
+
+        Equal elements keep their order; -0.0 and 0.0 are equal, and all NaN, which are larger than
+        any number.
+
+        Args:
+            b: the builder to emit into.
+            x: booleans, integers or real floats, that has dimensions.
+            dim: along which it goes.
+            descending: whether the largest elements come first.
+            positions: the type of positions, int32 or int64.
+
+        Returns:
+            The elements in order, and the positions that they had.
         """
         return None
 

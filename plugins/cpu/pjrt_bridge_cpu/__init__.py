@@ -96,6 +96,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     from pjrt_bridge_cpu.pooling import can_pool
     from pjrt_bridge_cpu.recurrences import can_recur
     from pjrt_bridge_cpu.reduced_expressions import can_reduce
+    from pjrt_bridge_cpu.sorting import can_sort
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
     from pjrt_bridge_cpu.weighing import can_weigh
     from pjrt_bridge_cpu.windows import can_write
@@ -122,6 +123,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found.can_pool = can_pool(client)
     found.can_recur = can_recur(client)
     found.can_reduce = can_reduce(client)
+    found.can_sort = can_sort(client)
     found.can_sum_bags = can_sum_bags(client)
     found.can_weigh = can_weigh(client)
     found.can_write = can_write(client)

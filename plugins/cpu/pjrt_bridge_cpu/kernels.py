@@ -19,6 +19,7 @@ from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.recurrences import Recurrences
 from pjrt_bridge_cpu.reductions import BlockedReductions
 from pjrt_bridge_cpu.small_products import SmallProducts
+from pjrt_bridge_cpu.sorting import SortedRows
 from pjrt_bridge_cpu.thin_products import ThinProducts
 from pjrt_bridge_cpu.weighing import WeighedSums
 
@@ -39,6 +40,7 @@ class XlaKernels(
     ComplexProducts,
     ThinProducts,
     SmallProducts,
+    SortedRows,
     SummedBags,
     VectorFunctions,
     WeighedSums,

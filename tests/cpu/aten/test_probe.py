@@ -15,7 +15,7 @@ from pjrt_bridge_cpu.aten.trial import UseTrial
 
 MM = "aten::mm.out float32"
 SOFTMAX = "aten::_softmax.out bfloat16"
-SORT = "aten::sort.values_stable int64"
+TOPK = "aten::topk.values int64"
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def test_a_check_that_ends_its_process_rules_its_use_out_and_no_other(
     library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AT_KILLED", "aten._softmax.default of bfloat16")
-    monkeypatch.setenv("AT_WRONG", "aten.sort.default of int64")
+    monkeypatch.setenv("AT_WRONG", "aten.topk.default of int64")
     found = probe.probe(library).findings
     killed = "aten._softmax.default of bfloat16[37, 150] ended its process with status -9"
     wrong = {use: reason for use, reason in found.items() if reason}
-    assert wrong == {SOFTMAX: killed, SORT: "its numbers are not PyTorch's"}
+    assert wrong == {SOFTMAX: killed, TOPK: "its numbers are not PyTorch's"}
     assert len(found) > 20
 
 

@@ -49,18 +49,28 @@ def ranks(c: Context, x: Value, *, nan_first: bool = False) -> Value:
     return b.select(nan, zero if nan_first else b.not_(zero), ordered)
 
 
-def sorted_places(c: Context, x: Value, dim: int, *, descending: bool = False) -> Value:
-    """Positions along `dim` of the elements in ascending order, as int32; NaN are the largest.
+def sorted_along(
+    c: Context, x: Value, dim: int, *, descending: bool = False, positions: dtypes.DType = INT32
+) -> tuple[Value, Value]:
+    """The elements in ascending order along `dim`, and the positions that they had.
 
-    `x` is not empty, and has that dimension.
+    NaN are the largest. `x` is not empty, and has that dimension.
     """
+    found = c.kernels.sort(c.b, x, dim, descending=descending, positions=positions)
+    if found is not None:
+        return found
+    places = _sorted_places(c, x, dim, descending)
+    return gather_along(c, x, dim, places), c.cast(places, positions)
+
+
+def _sorted_places(c: Context, x: Value, dim: int, descending: bool) -> Value:
     found = ranks(c, x)
     if descending:
         found = c.b.not_(found)
-    return places_by_words(c, (found,) if fits_a_word(x) else _halves(c, found), dim)
+    return _places_by_words(c, (found,) if fits_a_word(x) else _halves(c, found), dim)
 
 
-def places_by_words(c: Context, words: tuple[Value, ...], dim: int) -> Value:
+def _places_by_words(c: Context, words: tuple[Value, ...], dim: int) -> Value:
     """Positions along `dim` in the order of uint32 words, the most significant ones first.
 
     A radix sort: word by word from the least significant one, each sort stable.

@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     FLOAT32,
     INT32,
+    INT64,
     Context,
     Operand,
     OptionalValues,
@@ -25,7 +27,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     result_type,
 )
 from pjrt_bridge.torch_interop.lowering.indexing.reading import along_last, gather_along
-from pjrt_bridge.torch_interop.lowering.math.ordering import sorted_places
+from pjrt_bridge.torch_interop.lowering.math.ordering import sorted_along
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
@@ -34,7 +36,7 @@ from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 @lowering("aten.sort.default")
 def sort(c: Context, x: Value, dim: int = -1, descending: bool = False) -> OptionalValues:
     """Sorted values and where they were."""
-    return c.promised(*_sorted(c, x, dim, descending))
+    return c.promised(*_sorted(c, x, dim, descending, INT64))
 
 
 @lowering("aten.sort.stable")
@@ -42,7 +44,7 @@ def sort_stable(
     c: Context, x: Value, *, stable: bool | None = False, dim: int = -1, descending: bool = False
 ) -> OptionalValues:
     """Sorted values and where they were."""
-    return c.promised(*_sorted(c, x, dim, descending))
+    return c.promised(*_sorted(c, x, dim, descending, INT64))
 
 
 @lowering("aten.topk.default")
@@ -68,7 +70,7 @@ def argsort(
     c: Context, x: Value, dim: int = -1, descending: bool = False, *, stable: bool = False
 ) -> Value:
     """Where the sorted values were."""
-    return c.reshape(c.result(_sorted(c, x, dim, descending)[1]), c.output.shape)
+    return c.reshape(c.result(_sorted(c, x, dim, descending, INT64)[1]), c.output.shape)
 
 
 @lowering("aten.searchsorted.Tensor")
@@ -213,10 +215,11 @@ def mode(c: Context, x: Value, dim: int = -1, keepdim: bool = False) -> Optional
     return c.promised(gather_along(c, values, at, end), gather_along(c, positions, at, end))
 
 
-def _sorted(c: Context, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
+def _sorted(
+    c: Context, x: Value, dim: int, descending: bool, positions: DType = INT32
+) -> tuple[Value, Value]:
     line = x if x.rank else c.reshape(x, (1,))
     at = normalize_dim(dim, x.rank)
     if line.size == 0:
-        return line, c.full(line.shape, 0, INT32)
-    places = sorted_places(c, line, at, descending=descending)
-    return gather_along(c, line, at, places), places
+        return line, c.full(line.shape, 0, positions)
+    return sorted_along(c, line, at, descending=descending, positions=positions)

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
-from pjrt_bridge.torch_interop.lowering.math.ordering import places_by_words, sorted_places
+from pjrt_bridge.torch_interop.lowering.math.ordering import UINT64, sorted_along
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.random.distributions import standard_exponential, unit
 from pjrt_bridge.torch_interop.lowering.random.threefry import words
@@ -26,7 +26,10 @@ def randperm(c: Context, key: Value, n: int, **kwargs: object) -> Value:
     """
     if n == 0:
         return c.zeros(0)
-    return c.result(places_by_words(c, words(c.b, key, (n,)), 0))
+    b = c.b
+    high, low = (b.convert(word, UINT64) for word in words(b, key, (n,)))
+    number = b.or_(b.shift_left(high, b.full((n,), 32, UINT64)), low)
+    return c.result(sorted_along(c, number, 0)[1])
 
 
 @lowering("pjrt_bridge.multinomial.default")
@@ -47,7 +50,7 @@ def multinomial(
         end = c.full(wide.shape, max(wide.shape[last] - 1, 0), INT64)
         at = b.select(b.compare(arrived, first, "EQ"), counter, end)
         return c.reshape(b.reduce_min(at, (last,)), c.output.shape)
-    order = sorted_places(c, arrived, last, descending=True)
+    _, order = sorted_along(c, arrived, last, descending=True)
     return c.result(part(c, order, last, 0, num_samples))
 
 

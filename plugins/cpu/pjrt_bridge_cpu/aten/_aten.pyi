@@ -41,13 +41,18 @@ RUN_RECURRENCE: int
 RUN_RECURRENCE_BACKWARD: int
 """Address of the XLA_FFI_Handler that computes the gradients of one (`native/recurrence.h`)."""
 
+SORT_ROWS: int
+"""Address of the XLA_FFI_Handler that sorts rows (`native/sort.h`)."""
+
 SUM_BAGS: int
 """Address of the XLA_FFI_Handler that sums bags of rows (`native/bags.h`)."""
 
 REDUCE_EXPRESSION: int
 """Address of the XLA_FFI_Handler that reduces an expression (`native/reduce.h`)."""
+
 WEIGH_ALONG: int
 """Address of the XLA_FFI_Handler that sums by constant weights (`native/weigh.h`)."""
+
 WRITE_WINDOWS: int
 """Address of the XLA_FFI_Handler that writes windows of elements (`native/windows.h`)."""
 

@@ -53,7 +53,7 @@ class Load:
     """The load of a call, on which its time depends and by which its gain is measured (`gains`).
 
     Attributes:
-        kind: of computation, such as `sort`; sizes of one kind are in one unit.
+        kind: of computation, such as `topk`; sizes of one kind are in one unit.
         size: elements, multiplications, or scores of a head.
     """
 

@@ -241,7 +241,6 @@ def _orders(dtype: torch.dtype) -> Iterator[TriedUse]:
     for name in ("argmax", "argmin"):
         yield _rows(name, dtype, 1)
     yield _rows("topk", dtype, 9, 1)
-    yield _rows("sort", dtype, 1, True)
     for name in ("cumsum", "cumprod", "logcumsumexp"):
         if dtype.is_floating_point or name != "logcumsumexp":
             yield _rows(name, dtype, 1)

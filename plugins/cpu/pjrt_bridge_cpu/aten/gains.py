@@ -31,7 +31,7 @@ FORMAT = "5"
 """Changes with the kinds that are measured, and with how they are."""
 
 Ratios = Mapping[str, Mapping[int, float]]
-"""By kind and element type, such as `sort float32`, and by size: the time of a call in units of
+"""By kind and element type, such as `topk float32`, and by size: the time of a call in units of
 that of XLA's code. Below 1 the call is faster."""
 
 Measured = Callable[[], Ratios]

@@ -37,7 +37,6 @@ _ALONG: Sequence[tuple[str, tuple[Any, ...]]] = (
     ("cumsum", (1,)),
     ("logcumsumexp", (1,)),
     ("topk", (10, 1)),
-    ("sort", (1, False)),
 )
 """Operators along a dimension, and what follows their tensor."""
 
@@ -51,7 +50,7 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
     # PyTorch's gradients of convolutions take ten times as long as in float32.
     x = torch.randperm(64_000).reshape(64, 1000)
     for name, arguments in _ALONG:
-        if name in ("argmax", "cumsum", "topk", "sort"):
+        if name in ("argmax", "cumsum", "topk"):
             yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
     yield from _transforms()
     for dtype in COMPLEX:

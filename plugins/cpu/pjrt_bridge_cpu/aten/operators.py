@@ -185,10 +185,6 @@ TOPK = Operator(
     "aten::topk.values(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True, *, "
     "Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)"
 )
-SORT = Operator(
-    "aten::sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, "
-    "Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)"
-)
 FFT = Operator(
     "aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor"
 )

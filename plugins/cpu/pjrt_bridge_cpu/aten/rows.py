@@ -1,4 +1,4 @@
-"""Operators along rows: softmax, positions of extremes, running sums, sorting.
+"""Operators along rows: softmax, positions of extremes, running sums, the first in order.
 
 XLA's compiler goes through a row one element at a time where an operation depends on its order.
 """
@@ -100,20 +100,6 @@ def topk(
     return _along(operators.TOPK, c, use, x, dim, outs, 16, how, least=LEAST_SELECTED)
 
 
-def sort(
-    c: Context,
-    use: UsableKernels,
-    x: Value,
-    dim: int = -1,
-    descending: bool = False,
-    *,
-    stable: bool | None = None,
-) -> tuple[Value | None, ...] | None:
-    """`aten.sort`, stable or not."""
-    how = {"stable": stable, "descending": descending}
-    return _along(operators.SORT, c, use, x, dim, ("values", "indices"), 64, how)
-
-
 def _along(
     operator: Operator,
     c: Context,
@@ -199,18 +185,6 @@ def _takes(x: Value, least: int) -> bool:
     return x.rank > 0 and x.size >= least and common
 
 
-def _stable_sort(
-    c: Context,
-    use: UsableKernels,
-    x: Value,
-    *,
-    stable: bool | None,
-    dim: int = -1,
-    descending: bool = False,
-) -> tuple[Value | None, ...] | None:
-    return sort(c, use, x, dim, descending, stable=stable)
-
-
 RULES: Mapping[str, KernelRule] = {
     "aten._log_softmax.default": log_softmax,
     "aten.argmax.default": partial(extreme, operators.ARGMAX),
@@ -219,7 +193,5 @@ RULES: Mapping[str, KernelRule] = {
     "aten.cumprod.default": partial(running, operators.CUMPROD),
     "aten.logcumsumexp.default": partial(running, operators.LOGCUMSUMEXP),
     "aten.topk.default": topk,
-    "aten.sort.default": sort,
-    "aten.sort.stable": _stable_sort,
 }
 """By operator of a graph."""

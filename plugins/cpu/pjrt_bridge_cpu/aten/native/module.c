@@ -21,6 +21,7 @@
  *     recurrence.c another one: a recurrent layer over all steps of time (cells.h, panels.h)
  *     reduce.c     another one: an elementwise expression, reduced
  *     run.c        a part of a call: tensors of buffers, and the operator
+ *     sort.c       another one: sorts of rows
  *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
  *     weigh.c      another one: sums along a dimension by constant weights
@@ -42,6 +43,7 @@
 #include "positions.h"
 #include "recurrence.h"
 #include "reduce.h"
+#include "sort.h"
 #include "thin.h"
 #include "torch.h"
 #include "weigh.h"
@@ -214,6 +216,7 @@ PyInit__aten(void)
         add_address(module, "POOL_POSITIONS", (void *)pool_positions) ||
         add_address(module, "RUN_RECURRENCE", (void *)run_recurrence) ||
         add_address(module, "RUN_RECURRENCE_BACKWARD", (void *)run_recurrence_backward) ||
+        add_address(module, "SORT_ROWS", (void *)sort_rows) ||
         add_address(module, "SUM_BAGS", (void *)sum_bags) ||
         add_address(module, "REDUCE_EXPRESSION", (void *)reduce_expression) ||
         add_address(module, "WEIGH_ALONG", (void *)weigh_along) ||

@@ -1,0 +1,78 @@
+"""Sorts along a dimension, by a call (`aten/native/sort.c`).
+
+XLA's CPU compiler compares two elements at a time, by a function that it calls for each pair.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.stablehlo import Builder, TensorType, Value, inverse_order
+from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge_cpu.aten.library import can_call
+
+TARGET = "pjrt_bridge.sort.1"
+"""Name of the custom call. Its number changes with what it is given."""
+
+LEAST = 64
+"""Elements from which on it is worth a call."""
+
+_SORTED = frozenset(
+    ("bool", "bfloat16", "float16", "float32", "float64")
+    + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+)
+"""Names of the element types that the call takes."""
+
+
+class SortedRows(Kernels):
+    """Sorts by the digits of the elements.
+
+    Attributes:
+        can_sort: the client's plugin makes the custom call.
+    """
+
+    can_sort = False
+
+    def sort(
+        self, b: Builder, x: Value, dim: int, *, descending: bool, positions: DType
+    ) -> tuple[Value, Value] | None:
+        """See `Kernels.sort`."""
+        if not self._sorts(x, dim):
+            return super().sort(b, x, dim, descending=descending, positions=positions)
+        order = [*(d for d in range(x.rank) if d != dim), dim]
+        line = x if dim == x.rank - 1 else b.transpose(x, order)
+        rows = b.reshape(line, (math.prod(line.shape[:-1]), line.shape[-1]))
+        found = sort_rows(b, rows, descending, positions)
+        shaped = [b.reshape(item, line.shape) for item in found]
+        if line is not x:
+            shaped = [b.transpose(item, inverse_order(order)) for item in shaped]
+        return shaped[0], shaped[1]
+
+    def _sorts(self, x: Value, dim: int) -> bool:
+        long = x.size >= LEAST and x.shape[dim] < 1 << 31
+        return self.can_sort and long and x.dtype.name in _SORTED
+
+
+def can_sort(client: Client) -> bool:
+    """Register the custom call with a client's plugin; whether it makes the call."""
+    return can_call(client, TARGET, "SORT_ROWS")
+
+
+def sort_rows(b: Builder, x: Value, descending: bool, positions: DType) -> tuple[Value, Value]:
+    """The custom call.
+
+    Args:
+        b: the builder to emit into.
+        x: (rows, length), booleans, integers or real floats of 16 bits and more.
+        descending: whether a row begins with its largest element.
+        positions: the type of positions, int32 or int64.
+
+    Returns:
+        The elements of each row in order, and the positions that they had.
+    """
+    config = {"descending": "yes"} if descending else {}
+    results = [x.type, TensorType(x.shape, positions)]
+    values, places = b.custom_call(TARGET, [x], results, backend_config=config)
+    return values, places
