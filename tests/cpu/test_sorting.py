@@ -51,7 +51,7 @@ def drawn(seed: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     )
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_it_is_pytorchs_stable_sort(client: Client, data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from pjrt_bridge import dtypes
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo import Builder, Value
+from pjrt_bridge.stablehlo import Builder, TensorType, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
 
-TARGET = "pjrt_bridge.positions.3"
+TARGET = "pjrt_bridge.positions.4"
 """Name of the custom call. Its number changes with what it is given."""
 
 DIVISORS = "pjrt_bridge.divisors.1"
@@ -17,9 +18,12 @@ DIVISORS = "pjrt_bridge.divisors.1"
 
 _CHECKED = ("int32", "int64")
 
+_DONE = TensorType((1,), dtypes.of("bool"))
+"""Result of a check: XLA's custom calls have one. It is true."""
+
 
 class CheckedPositions(Kernels):
-    """Positions and divisors that are looked at while they are copied, where the plugin can."""
+    """Positions that are looked at, and divisors while they are copied, where the plugin can."""
 
     def checked_positions(
         self,
@@ -39,15 +43,15 @@ class CheckedPositions(Kernels):
             else b.constant(np.array([end], np.int64))
             for end in (low, high)
         ]
-        # A compiler may find that no result depends on a position, such as one of a single row.
-        (checked,) = b.custom_call(
+        # What reads them is safe at any position: nothing has to wait for the check, or copy them.
+        b.custom_call(
             TARGET,
             [x, b.concatenate(ends, 0)],
-            [x.type],
+            [_DONE],
             backend_config={"where": where} | ({"refusal": refusal} if refusal else {}),
             has_side_effect=True,
         )
-        return checked
+        return x
 
     def checked_divisors(self, b: Builder, x: Value, where: str) -> Value:
         """See `Kernels`."""

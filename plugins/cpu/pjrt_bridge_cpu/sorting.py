@@ -19,10 +19,8 @@ TARGET = "pjrt_bridge.sort.1"
 LEAST = 64
 """Elements from which on it is worth a call."""
 
-_SORTED = frozenset(
-    ("bool", "bfloat16", "float16", "float32", "float64")
-    + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-)
+_WHOLE = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_SORTED = frozenset(("bool", *_WHOLE, "bfloat16", "float16", "float32", "float64"))
 """Names of the element types that the call takes."""
 
 

@@ -8,8 +8,8 @@
 
 static const char NAME[] = "A gather along a dimension";
 
-/* Elements that are worth waking a thread. */
-enum { WORTH_A_THREAD = 1 << 16 };
+/* Elements that are worth waking a thread; of which one look finds if any is outside. */
+enum { WORTH_A_THREAD = 1 << 16, FEW = 8 };
 
 typedef struct {
     const char *array, *positions;
@@ -46,9 +46,21 @@ within(int64_t position, int64_t last)
             const POSITION *at = (const POSITION *)(const void *)g->positions +                    \
                                  outer * g->to_outer + first * g->to_next;                         \
             TYPE *restrict result = (TYPE *)(void *)g->result + row * inner;                       \
-            if (inner == 1)                                                                        \
-                for (int64_t k = 0; k < taken; k++)                                                \
-                    result[k] = array[within(at[k], last)];                                        \
+            /* Few at once: one branch for all of them. */                                         \
+            int64_t done = 0;                                                                      \
+            for (; inner == 1 && done + FEW <= taken; done += FEW, at += FEW) {                    \
+                bool is_outside = false;                                                           \
+                for (int k = 0; k < FEW; k++)                                                      \
+                    is_outside |= (uint64_t)at[k] > (uint64_t)last;                                \
+                if (__builtin_expect(is_outside, 0))                                               \
+                    for (int k = 0; k < FEW; k++)                                                  \
+                        result[done + k] = array[within(at[k], last)];                             \
+                else                                                                               \
+                    for (int k = 0; k < FEW; k++)                                                  \
+                        result[done + k] = array[at[k]];                                           \
+            }                                                                                      \
+            for (int64_t k = 0; inner == 1 && k < taken - done; k++)                               \
+                result[done + k] = array[within(at[k], last)];                                     \
             for (int64_t k = 0; inner > 1 && k < taken; k++, at += g->to_next, result += inner) {  \
                 if (g->to_next == 1)                                                               \
                     memcpy(result, array + within(*at, last) * inner,                              \
@@ -70,7 +82,6 @@ BOTH(of_2, uint16_t)
 BOTH(of_4, uint32_t)
 BOTH(of_8, uint64_t)
 BOTH(of_16, Pair)
-
 static void (*const RUN[][2])(const Gather *, int64_t, int64_t) = {
     [1] = {of_1_narrow, of_1_wide},    [2] = {of_2_narrow, of_2_wide},
     [4] = {of_4_narrow, of_4_wide},    [8] = {of_8_narrow, of_8_wide},

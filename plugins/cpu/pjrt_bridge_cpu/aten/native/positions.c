@@ -3,19 +3,19 @@
 #include "positions.h"
 
 #include "divide.h"
+#include "vectors.h"
 
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 static const char NAME[] = "A check of positions";
 
-/* Positions that are worth waking a thread; that are looked at before they are copied. */
-enum { WORTH_A_THREAD = 1 << 16, BLOCK = 1024 };
+/* Positions that are worth waking a thread. */
+enum { WORTH_A_THREAD = 1 << 16 };
 
 typedef struct {
-    const Buffer *given, *result;
+    const Buffer *given;
     int64_t count;
     const int64_t *range; /* The smallest and the largest position. */
     const Span *where;
@@ -34,50 +34,60 @@ read_check(const Frame *frame, Check *check, char *message)
         frame->operands.types[0] != BUFFER || frame->operands.types[1] != BUFFER ||
         frame->results.types[0] != BUFFER)
         return fail(message, "expected two operands and one result, all arrays");
-    const Buffer *range = frame->operands.buffers[1];
+    const Buffer *range = frame->operands.buffers[1], *done = frame->results.buffers[0];
     check->given = frame->operands.buffers[0];
-    check->result = frame->results.buffers[0];
     if (!REACHES(check->given->size, Buffer, dims) || !REACHES(range->size, Buffer, dims) ||
-        !REACHES(check->result->size, Buffer, dims))
+        !REACHES(done->size, Buffer, dims))
         return fail(message, "an operand or its result ends early");
     if (range->dtype != S64 || count_of(range) != 2)
         return fail(message, "the range is not two int64");
     check->range = (const int64_t *)range->data;
     check->count = count_of(check->given);
-    if ((check->given->dtype != S64 && check->given->dtype != S32) ||
-        check->result->dtype != check->given->dtype || count_of(check->result) != check->count)
-        return fail(message, "operand and result are not int32 or int64 of one size");
+    if (check->given->dtype != S64 && check->given->dtype != S32)
+        return fail(message, "the positions are not int32 or int64");
+    if (done->dtype != PRED || count_of(done) != 1)
+        return fail(message, "its result is not one bool");
+    *done->data = 1;
     return 0;
 }
 
-/* A block stays in the first cache while it is looked at and copied. */
-#define CHECK_BLOCKS(TYPE, LOWEST, HIGHEST)                                                        \
-    for (int64_t block = begin; block < end; block += BLOCK) {                                     \
-        const int64_t next = end - block < BLOCK ? end : block + BLOCK;                            \
-        const TYPE *positions = (const TYPE *)(const void *)check->given->data;                    \
-        TYPE low = HIGHEST, high = LOWEST;                                                         \
-        for (int64_t i = block; i < next; i++) {                                                   \
+/* The smallest and the largest of a range, in a loop for each kind of vectors. */
+#define EXTREMES(NAME, TARGET, TYPE)                                                               \
+    TARGET static void NAME(const TYPE *positions, int64_t count, int64_t *ends)                   \
+    {                                                                                              \
+        TYPE low = positions[0], high = low;                                                       \
+        for (int64_t i = 1; i < count; i++) {                                                      \
             low = positions[i] < low ? positions[i] : low;                                         \
             high = positions[i] > high ? positions[i] : high;                                      \
         }                                                                                          \
-        smallest = low < smallest ? low : smallest;                                                \
-        largest = high > largest ? high : largest;                                                 \
-        if (check->result->data != check->given->data)                                             \
-            memcpy((TYPE *)(void *)check->result->data + block, positions + block,                 \
-                   (size_t)(next - block) * sizeof *positions);                                    \
+        ends[0] = low, ends[1] = high;                                                             \
     }
+
+EXTREMES(narrow_portable, , int32_t)
+EXTREMES(narrow_avx2, FOR_AVX2, int32_t)
+EXTREMES(narrow_avx512, FOR_AVX512, int32_t)
+EXTREMES(wide_portable, , int64_t)
+EXTREMES(wide_avx2, FOR_AVX2, int64_t)
+EXTREMES(wide_avx512, FOR_AVX512, int64_t)
+
+typedef void Narrow(const int32_t *, int64_t, int64_t *);
+typedef void Wide(const int64_t *, int64_t, int64_t *);
+
+static Narrow *const NARROW[] = {narrow_portable, narrow_avx2, narrow_avx512};
+static Wide *const WIDE[] = {wide_portable, wide_avx2, wide_avx512};
 
 static int
 check_range(const void *data, int64_t begin, int64_t end, char *message)
 {
     const Check *check = data;
-    int64_t smallest = INT64_MAX, largest = INT64_MIN;
+    const void *positions = check->given->data;
+    int64_t ends[2];
     (void)message;
-    if (check->given->dtype == S64) {
-        CHECK_BLOCKS(int64_t, INT64_MIN, INT64_MAX)
-    } else {
-        CHECK_BLOCKS(int32_t, INT32_MIN, INT32_MAX)
-    }
+    if (check->given->dtype == S64)
+        WIDE[widest_vectors()]((const int64_t *)positions + begin, end - begin, ends);
+    else
+        NARROW[widest_vectors()]((const int32_t *)positions + begin, end - begin, ends);
+    const int64_t smallest = ends[0], largest = ends[1];
     int64_t known = atomic_load(check->smallest);
     while (smallest < known && !atomic_compare_exchange_weak(check->smallest, &known, smallest))
         ;
