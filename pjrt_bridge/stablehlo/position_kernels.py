@@ -62,6 +62,19 @@ class PositionKernels:
         """
         return None
 
+    def join(
+        self, b: Builder, arrays: Sequence[Value], ranges: Sequence[tuple[int, int]], dim: int
+    ) -> Value | None:
+        """Emit parts of arrays one behind the other as one kernel; None where there is none.
+
+        Args:
+            b: the builder to emit into.
+            arrays: in memory, row-major; of one element type, and of one shape but for `dim`.
+            ranges: of each the first element along the dimension, and the one behind the last.
+            dim: along which they are put together.
+        """
+        return None
+
     def gather_along(self, b: Builder, x: Value, dim: int, index: Value) -> Value:
         """Emit the elements of `x` at positions along a dimension.
 

@@ -15,6 +15,7 @@ from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns import (
     attention,
+    concatenations,
     expressions,
     norms,
     operations,
@@ -79,4 +80,5 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
         "stablehlo.reduce": partial(reductions.reduction, kernels),
     }
     # What the calls of the first round read is in memory, so that the second one makes it roots.
-    return (rewrites, rewrites)
+    joins: Round = {"stablehlo.concatenate": partial(concatenations.joined, kernels)}
+    return (rewrites, rewrites, joins)

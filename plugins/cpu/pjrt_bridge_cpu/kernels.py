@@ -11,6 +11,7 @@ from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.expressions import FusedExpressions
 from pjrt_bridge_cpu.functions import VectorFunctions
 from pjrt_bridge_cpu.gathering import GatheredElements
+from pjrt_bridge_cpu.joining import JoinedParts
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
@@ -31,6 +32,7 @@ class XlaKernels(
     FusedExpressions,
     GatheredElements,
     BlockedReductions,
+    JoinedParts,
     MaterializedValues,
     NormalizedRows,
     Overwrites,

@@ -20,6 +20,9 @@ GATHER_ALONG: int
 HANDLER: int
 """Address of the XLA_FFI_Handler."""
 
+JOIN_PARTS: int
+"""Address of the XLA_FFI_Handler that joins parts of arrays (`native/join.h`)."""
+
 MULTIPLY_THIN: int
 """Address of the XLA_FFI_Handler that multiplies few rows by weights (`native/thin.h`)."""
 

@@ -14,6 +14,7 @@
  *     expression.c  another one: elementwise expressions (expression_reading.c)
  *     frame.c      what every custom call does with its caller
  *     gather.c     another one: elements at positions along a dimension
+ *     join.c       another one: parts of arrays, one behind the other
  *     norm.c       another one: layer norm, RMS norm and group norm
  *     parts.c      a large call on several threads
  *     pool.c       another one: maxima of windows, and their gradients
@@ -38,6 +39,7 @@
 #include "divisors.h"
 #include "expression.h"
 #include "gather.h"
+#include "join.h"
 #include "norm.h"
 #include "pool.h"
 #include "positions.h"
@@ -209,6 +211,7 @@ PyInit__aten(void)
         add_address(module, "COMBINE_ALONG", (void *)combine_along) ||
         add_address(module, "COMPUTE_EXPRESSION", (void *)compute_expression) ||
         add_address(module, "GATHER_ALONG", (void *)gather_along) ||
+        add_address(module, "JOIN_PARTS", (void *)join_parts) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "NORMALIZE_ROWS", (void *)normalize_rows) ||
         add_address(module, "POOL_GRADIENTS", (void *)pool_gradients) ||
