@@ -230,19 +230,21 @@ def _type(dtype: str, *shape: int) -> TensorType:
 
 
 ENDS = _type("int64", 2)
+DONE = _type("bool", 1)
 HERE = {"where": "here"}
 
 
 @pytest.mark.parametrize(
     ("given", "ends", "result", "config", "reason"),
     [
-        (_type("int64", 3), ENDS, _type("int64", 3), {}, "not those that the bridge writes"),
-        (_type("int64", 3), ENDS, _type("int64", 3), {"where": 1}, "not those that the bridge"),
-        (_type("int64", 3), None, _type("int64", 3), HERE, "two operands and one result"),
-        (_type("int64", 3), _type("int64", 1), _type("int64", 3), HERE, "is not two int64"),
-        (_type("int64", 3), _type("int32", 2), _type("int64", 3), HERE, "is not two int64"),
-        (_type("float32", 2), ENDS, _type("float32", 2), HERE, "int32 or int64 of one size"),
-        (_type("int64", 3), ENDS, _type("int64", 2), HERE, "int32 or int64 of one size"),
+        (_type("int64", 3), ENDS, DONE, {}, "not those that the bridge writes"),
+        (_type("int64", 3), ENDS, DONE, {"where": 1}, "not those that the bridge"),
+        (_type("int64", 3), None, DONE, HERE, "two operands and one result"),
+        (_type("int64", 3), _type("int64", 1), DONE, HERE, "is not two int64"),
+        (_type("int64", 3), _type("int32", 2), DONE, HERE, "is not two int64"),
+        (_type("float32", 2), ENDS, DONE, HERE, "are not int32 or int64"),
+        (_type("int64", 3), ENDS, _type("int64", 1), HERE, "is not one bool"),
+        (_type("int64", 3), ENDS, _type("bool", 2), HERE, "is not one bool"),
     ],
 )
 def test_a_call_that_the_bridge_does_not_write_is_refused(

@@ -81,4 +81,5 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
     }
     # What the calls of the first round read is in memory, so that the second one makes it roots.
     joins: Round = {"stablehlo.concatenate": partial(concatenations.joined, kernels)}
-    return (rewrites, rewrites, joins)
+    # What only copies goes before what computes, and again where what it reads was computed.
+    return (joins, rewrites, rewrites, joins)

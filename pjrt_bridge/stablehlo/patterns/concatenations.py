@@ -23,12 +23,17 @@ _READERS = (
 
 
 def joined(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
-    """`concatenate` by `Kernels.join`, where both sides of it are arrays in memory."""
+    """`concatenate` by `Kernels.join`, where at least 7 of 8 elements are in memory.
+
+    The others are written there first, and not as the whole is computed.
+    """
     if not _is_read_from_memory(operation.handle.results[0]):
         return None
     (dim,) = [int(operation.handle.attributes["dimension"])]
     found = [_part(item, dim) for item in operation.handle.operands]
-    if not all(_is_in_memory(array) for array, _ in found):
+    lengths = [end - begin for _, (begin, end) in found]
+    written = [_is_in_memory(array) for array, _ in found]
+    if sum(n for n, known in zip(lengths, written, strict=True) if not known) > sum(lengths) / 8:
         return None
     arrays = [operation.value(array) for array, _ in found]
     if any(memory_order(array) != tuple(range(array.rank)) for array in arrays):
