@@ -1,4 +1,4 @@
-"""Concatenations of arrays in memory, and of slices of them, which a target may copy as they lie."""
+"""Concatenations of arrays in memory, and of slices of them, that a target may copy as they lie."""
 
 from __future__ import annotations
 

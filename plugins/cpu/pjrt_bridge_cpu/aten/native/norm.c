@@ -84,9 +84,10 @@ sum_block(const char *restrict x, int type, int64_t begin, int64_t end, bool is_
     for (; i < end; i++)
         total += VALUE(i);
 #undef VALUE
-    for (int64_t side = 0; side < SIDES; side++)
-        total += sums[side];
-    return (double)total;
+    for (int64_t half = SIDES / 2; half; half /= 2)
+        for (int64_t side = 0; side < half; side++)
+            sums[side] += sums[side + half];
+    return (double)(total + sums[0]);
 }
 
 INLINE double
