@@ -159,6 +159,9 @@ class _Bags:
     def largest(self, rows: Value) -> tuple[Value, Value]:
         """(bags, width): maxima and the indices that they come from; 0 for empty bags."""
         c, b = self._c, self._c.b
+        if not rows.shape[0]:
+            shape = (self.count, rows.shape[1])
+            return c.full(shape, 0, rows.dtype), c.full(shape, 0, INT64)
         place = b.iota(rows.shape, 0, INT64)
         beyond = c.full(rows.shape, highest(INT64), INT64)
         first = self.collect(place, highest(INT64), "min")

@@ -12,6 +12,12 @@ from pjrt_bridge.torch_interop.compat import OpOverload
 
 SizesAndStrides = tuple[tuple[int, ...], tuple[int, ...]]
 
+_COPYING = frozenset(("_fft_c2c.out", "_fft_c2r.out", "_fft_r2c.out", "cholesky.out"))
+"""Operators whose kernels resize `out=` to be row-major and copy into it results that are laid out
+in another way (ATen/native/mkl/SpectralOps.cpp, ATen/native/BatchLinearAlgebra.cpp)."""
+
+_ROW_MAJOR = torch.contiguous_format
+
 
 class Resizes(Exception):
     """A call whose results do not fit into the tensors that they are to be written into.
@@ -106,4 +112,6 @@ def _sizes_and_strides(
     }
     args, kwargs = map_aggregate(arguments, lambda item: new.get(id(item), item))
     op(*args, **kwargs)
+    if op.__name__ in _COPYING:
+        new = {key: torch.empty_like(item, memory_format=_ROW_MAJOR) for key, item in new.items()}
     return [(tuple(item.shape), item.stride()) for item in new.values()]

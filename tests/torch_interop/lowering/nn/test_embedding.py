@@ -32,6 +32,14 @@ def test_bags(mode, padding, weight):
 
 
 @pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
+def test_all_bags_are_empty(mode):
+    parameters = (INDICES[:0], torch.tensor([0, 0]), False, mode)
+    found = lower(f"{BAG}.default", WEIGHT, *parameters)
+    expected = overload(f"{BAG}.default")(WEIGHT, *parameters)
+    compare([found[0], found[2]], [expected[0], expected[2]])
+
+
+@pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
 def test_the_last_offset_may_be_the_end(mode):
     ends = torch.tensor([0, 2, 2, 6])
     for index in (torch.int64, torch.int32):
