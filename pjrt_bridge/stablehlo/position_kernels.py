@@ -62,6 +62,25 @@ class PositionKernels:
         """
         return None
 
+    def first_extremes(
+        self, b: Builder, x: Value, dim: int, *, largest: bool, positions: DType
+    ) -> Value | None:
+        """Emit the first positions of extremes as one kernel; None where there is none, as here.
+
+        -0.0 and 0.0 are equal; a NaN is both the largest and the smallest.
+
+        Args:
+            b: the builder to emit into.
+            x: booleans, integers or real floats, that has dimensions.
+            dim: along which they are; it has elements.
+            largest: whether the largest elements are looked for, or the smallest.
+            positions: the type of positions, int32 or int64.
+
+        Returns:
+            The positions; the dimension is dropped.
+        """
+        return None
+
     def join(
         self, b: Builder, arrays: Sequence[Value], ranges: Sequence[tuple[int, int]], dim: int
     ) -> Value | None:

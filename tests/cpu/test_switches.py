@@ -43,17 +43,14 @@ class Layers(nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = self.linear(self.convolution(x).relu().flatten(2))
-        # Which of nearly equal numbers comes first depends on rounding; those of `x` are given.
-        return y.softmax(-1), y.cumsum(1), *x.flatten().sort(stable=True), x.flatten(1).argmax(1)
+        return y.softmax(-1), y.cumsum(1)
 
 
 CALLED = {
     "mkldnn_convolution.default",
     "mm.out",
     "_softmax.out",
-    "sort.values_stable",
     "cumsum.out",
-    "argmax.out",
 }
 
 
@@ -66,7 +63,7 @@ def test_pytorchs_kernels(off: str, written: Counter[str]) -> None:
     x = torch.randn(7, 3, 16, 16)
     found, expected = run(x), model(x)
     assert_same(found, expected)
-    for shares, sums, *_ in (found, expected):
+    for shares, sums in (found, expected):
         (shares.square().sum() + sums.cos().sum()).backward()
     assert_same_gradients(ours, model)
     assert set(written) >= CALLED if off != ATEN else not written

@@ -91,6 +91,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     from pjrt_bridge_cpu.bags import can_sum_bags
     from pjrt_bridge_cpu.combining import can_combine
     from pjrt_bridge_cpu.expressions import can_compute
+    from pjrt_bridge_cpu.extremes import can_locate
     from pjrt_bridge_cpu.gathering import can_gather
     from pjrt_bridge_cpu.joining import can_join
     from pjrt_bridge_cpu.norms import can_normalize
@@ -120,6 +121,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found.can_compute = can_compute(client)
     found.can_gather = can_gather(client)
     found.can_join = can_join(client)
+    found.can_locate = can_locate(client)
     found.can_multiply_thin = can_multiply_thin(client)
     found.can_normalize = can_normalize(client)
     found.can_pool = can_pool(client)

@@ -9,6 +9,7 @@ from pjrt_bridge_cpu.complex_products import ComplexProducts
 from pjrt_bridge_cpu.data_orders import ConvolutionsInOrder
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.expressions import FusedExpressions
+from pjrt_bridge_cpu.extremes import LocatedExtremes
 from pjrt_bridge_cpu.functions import VectorFunctions
 from pjrt_bridge_cpu.gathering import GatheredElements
 from pjrt_bridge_cpu.joining import JoinedParts
@@ -33,6 +34,7 @@ class XlaKernels(
     GatheredElements,
     BlockedReductions,
     JoinedParts,
+    LocatedExtremes,
     MaterializedValues,
     NormalizedRows,
     Overwrites,

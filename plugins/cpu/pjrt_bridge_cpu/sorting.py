@@ -20,8 +20,8 @@ LEAST = 64
 """Elements from which on it is worth a call."""
 
 _WHOLE = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-_SORTED = frozenset(("bool", *_WHOLE, "bfloat16", "float16", "float32", "float64"))
-"""Names of the element types that the call takes."""
+ORDERED = frozenset(("bool", *_WHOLE, "bfloat16", "float16", "float32", "float64"))
+"""Names of the element types that have an order, and that calls take."""
 
 
 class SortedRows(Kernels):
@@ -50,7 +50,7 @@ class SortedRows(Kernels):
 
     def _sorts(self, x: Value, dim: int) -> bool:
         long = x.size >= LEAST and x.shape[dim] < 1 << 31
-        return self.can_sort and long and x.dtype.name in _SORTED
+        return self.can_sort and long and x.dtype.name in ORDERED
 
 
 def can_sort(client: Client) -> bool:

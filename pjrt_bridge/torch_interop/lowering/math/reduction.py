@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     FLOAT32,
     INT32,
+    INT64,
     Context,
     Scalar,
     highest,
@@ -139,6 +140,12 @@ def _extreme(c: Context, x: Value, dim: int, reducer: Reducer) -> tuple[Value | 
 
 
 def _first_position(c: Context, x: Value, dim: int, reducer: Reducer) -> Value:
+    if x.shape[dim]:
+        found = c.kernels.first_extremes(
+            c.b, x, dim, largest=reducer is largest_over, positions=INT64
+        )
+        if found is not None:
+            return found
     # Floats by their bits: processors may take a subnormal number for 0.
     key = x
     if x.dtype.is_float:

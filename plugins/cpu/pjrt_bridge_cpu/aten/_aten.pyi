@@ -14,6 +14,9 @@ COMBINE_ALONG: int
 COMPUTE_EXPRESSION: int
 """Address of the XLA_FFI_Handler that computes expressions (`native/expression.h`)."""
 
+FIND_EXTREMES: int
+"""Address of the XLA_FFI_Handler that finds extremes (`native/extremes.h`)."""
+
 GATHER_ALONG: int
 """Address of the XLA_FFI_Handler that reads at positions (`native/gather.h`)."""
 

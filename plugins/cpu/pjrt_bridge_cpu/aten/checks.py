@@ -238,8 +238,6 @@ def _rows(operator: str, dtype: torch.dtype, *arguments: Any) -> TriedUse:
 
 
 def _orders(dtype: torch.dtype) -> Iterator[TriedUse]:
-    for name in ("argmax", "argmin"):
-        yield _rows(name, dtype, 1)
     yield _rows("topk", dtype, 9, 1)
     for name in ("cumsum", "cumprod", "logcumsumexp"):
         if dtype.is_floating_point or name != "logcumsumexp":

@@ -33,7 +33,6 @@ _ROWS = ((16, 256), (64, 1000), (512, 1000))
 _ALONG: Sequence[tuple[str, tuple[Any, ...]]] = (
     ("_softmax", (-1, False)),
     ("_log_softmax", (-1, False)),
-    ("argmax", (1,)),
     ("cumsum", (1,)),
     ("logcumsumexp", (1,)),
     ("topk", (10, 1)),
@@ -50,7 +49,7 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
     # PyTorch's gradients of convolutions take ten times as long as in float32.
     x = torch.randperm(64_000).reshape(64, 1000)
     for name, arguments in _ALONG:
-        if name in ("argmax", "cumsum", "topk"):
+        if name in ("cumsum", "topk"):
             yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
     yield from _transforms()
     for dtype in COMPLEX:

@@ -162,14 +162,6 @@ LOG_SOFTMAX = Operator(
     "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out)"
     " -> Tensor(a!)"
 )
-ARGMAX = Operator(
-    "aten::argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)"
-    " -> Tensor(a!)"
-)
-ARGMIN = Operator(
-    "aten::argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)"
-    " -> Tensor(a!)"
-)
 CUMSUM = Operator(
     "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out)"
     " -> Tensor(a!)"

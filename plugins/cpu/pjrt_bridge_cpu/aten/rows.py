@@ -1,4 +1,4 @@
-"""Operators along rows: softmax, positions of extremes, running sums, the first in order.
+"""Operators along rows: softmax, running sums, the first in order.
 
 XLA's compiler goes through a row one element at a time where an operation depends on its order.
 """
@@ -67,20 +67,6 @@ def running(
     if c.output.dtype != x.dtype:
         return None
     return only(_along(operator, c, use, x, dim, ("out",), 4, {}))
-
-
-def extreme(
-    operator: Operator,
-    c: Context,
-    use: UsableKernels,
-    x: Value,
-    dim: int | None = None,
-    keepdim: bool = False,
-) -> Value | None:
-    """`aten.argmax` and `argmin` along a dimension."""
-    if dim is None:
-        return None
-    return only(_along(operator, c, use, x, dim, ("out",), 4, {"keepdim": keepdim}))
 
 
 def topk(
@@ -187,8 +173,6 @@ def _takes(x: Value, least: int) -> bool:
 
 RULES: Mapping[str, KernelRule] = {
     "aten._log_softmax.default": log_softmax,
-    "aten.argmax.default": partial(extreme, operators.ARGMAX),
-    "aten.argmin.default": partial(extreme, operators.ARGMIN),
     "aten.cumsum.default": partial(running, operators.CUMSUM),
     "aten.cumprod.default": partial(running, operators.CUMPROD),
     "aten.logcumsumexp.default": partial(running, operators.LOGCUMSUMEXP),

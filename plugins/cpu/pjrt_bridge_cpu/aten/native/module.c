@@ -12,6 +12,7 @@
  *     divide.c     threads for large work
  *     divisors.c   another one: a check of divisors
  *     expression.c  another one: elementwise expressions (expression_reading.c)
+ *     extremes.c   another one: positions of extremes
  *     frame.c      what every custom call does with its caller
  *     gather.c     another one: elements at positions along a dimension
  *     join.c       another one: parts of arrays, one behind the other
@@ -38,6 +39,7 @@
 #include "combine.h"
 #include "divisors.h"
 #include "expression.h"
+#include "extremes.h"
 #include "gather.h"
 #include "join.h"
 #include "norm.h"
@@ -210,6 +212,7 @@ PyInit__aten(void)
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         add_address(module, "COMBINE_ALONG", (void *)combine_along) ||
         add_address(module, "COMPUTE_EXPRESSION", (void *)compute_expression) ||
+        add_address(module, "FIND_EXTREMES", (void *)find_extremes) ||
         add_address(module, "GATHER_ALONG", (void *)gather_along) ||
         add_address(module, "JOIN_PARTS", (void *)join_parts) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
