@@ -98,7 +98,7 @@ def test_operators_of_pytorch_and_their_gradients() -> None:
 
 X, PLACES = TensorType((4, 8, 2), dtypes.of("float32")), TensorType((4, 2), dtypes.of("int64"))
 REFUSED: dict[str, tuple[Sequence[TensorType], TensorType, str]] = {
-    "two operands": ((X, X), PLACES, "one operands and one result"),
+    "two operands": ((X, X), PLACES, "one operand and one result"),
     "positions of floats": ((X,), TensorType((4, 2), X.dtype), "element types"),
     "complex numbers": ((TensorType((4, 8, 2), dtypes.of("complex64")),), PLACES, "element types"),
     "another shape": ((X,), TensorType((2, 4), PLACES.dtype), "do not fit each other"),

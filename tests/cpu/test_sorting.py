@@ -116,7 +116,7 @@ def test_operators_of_pytorch_and_their_gradients() -> None:
 
 X, PLACES = (TensorType((4, 8), dtypes.of(name)) for name in ("float32", "int64"))
 REFUSED: dict[str, tuple[Sequence[TensorType], Sequence[TensorType], str]] = {
-    "two operands": ((X, X), (X, PLACES), "one operands and two results"),
+    "two operands": ((X, X), (X, PLACES), "one operand and two results"),
     "another type of values": ((X,), (PLACES, PLACES), "element types"),
     "positions of floats": ((X,), (X, X), "element types"),
     "complex numbers": (

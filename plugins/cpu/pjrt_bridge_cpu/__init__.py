@@ -100,6 +100,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     from pjrt_bridge_cpu.reduced_expressions import can_reduce
     from pjrt_bridge_cpu.sorting import can_sort
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
+    from pjrt_bridge_cpu.totals import can_total
     from pjrt_bridge_cpu.weighing import can_weigh
     from pjrt_bridge_cpu.windows import can_write
 
@@ -129,6 +130,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found.can_reduce = can_reduce(client)
     found.can_sort = can_sort(client)
     found.can_sum_bags = can_sum_bags(client)
+    found.can_total = can_total(client)
     found.can_weigh = can_weigh(client)
     found.can_write = can_write(client)
     return found

@@ -33,7 +33,7 @@ class LocatedExtremes(Kernels):
         self, b: Builder, x: Value, dim: int, *, largest: bool, positions: DType
     ) -> Value | None:
         """See `Kernels.first_extremes`."""
-        takes = LEAST <= x.size and x.shape[dim] < 1 << 31 and x.dtype.name in ORDERED
+        takes = x.size >= LEAST and x.shape[dim] < 1 << 31 and x.dtype.name in ORDERED
         if not (self.can_locate and takes):
             return super().first_extremes(b, x, dim, largest=largest, positions=positions)
         found = locate(b, in_three(b, x, dim), largest, positions)

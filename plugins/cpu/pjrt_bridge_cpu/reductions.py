@@ -18,6 +18,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import Reduction
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.position_kernels import combination
 from pjrt_bridge_cpu.reduced_expressions import ReducedExpressions
+from pjrt_bridge_cpu.totals import totalled
 
 _FLOAT32, _NARROW = dtypes.of("float32"), (dtypes.of("bfloat16"), dtypes.of("float16"))
 
@@ -38,7 +39,13 @@ _WORDS = 8
 
 
 class BlockedReductions(ReducedExpressions):
-    """Reductions of rows by columns, and of columns in parts."""
+    """Reductions of rows by columns, and of columns in parts.
+
+    Attributes:
+        can_total: the client's plugin makes the custom call of `totals.py`.
+    """
+
+    can_total = False
 
     def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """See `Kernels.reduce`."""
@@ -53,6 +60,9 @@ class BlockedReductions(ReducedExpressions):
             places = [place for place, dim in enumerate(order) if dim in dims]
             found = self.reduce(b, reduction, b.transpose(x, order), places)
             return b.transpose(found, [kept.index(dim) for dim in sorted(kept)])
+        found = totalled(b, reduction, x, dims) if self.can_total else None
+        if found is not None:
+            return found
         if self.reduces_last(reduction, x):
             return Kernels.reduce(self, b, reduction, x, dims)
         return self.reduce_in_parts(b, reduction, x, dims)

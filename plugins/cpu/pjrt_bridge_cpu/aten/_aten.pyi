@@ -53,6 +53,9 @@ SORT_ROWS: int
 SUM_BAGS: int
 """Address of the XLA_FFI_Handler that sums bags of rows (`native/bags.h`)."""
 
+TOTAL_ALONG: int
+"""Address of the XLA_FFI_Handler that reduces integers and float64 (`native/total.h`)."""
+
 REDUCE_EXPRESSION: int
 """Address of the XLA_FFI_Handler that reduces an expression (`native/reduce.h`)."""
 

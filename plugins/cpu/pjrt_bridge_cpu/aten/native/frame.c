@@ -79,8 +79,8 @@ read_arrays(const Frame *frame, int operands, int results, const Buffer **all, c
                                          "five", "six", "seven", "eight", "nine"};
     const bool several = results > 1;
     if (frame->operands.count != operands || frame->results.count != results)
-        return fail(message, "expected %s operands and %s result%s", COUNTS[operands],
-                    COUNTS[results], several ? "s" : "");
+        return fail(message, "expected %s operand%s and %s result%s", COUNTS[operands],
+                    operands == 1 ? "" : "s", COUNTS[results], several ? "s" : "");
     for (int i = 0; i < operands + results; i++) {
         const Buffers *side = i < operands ? &frame->operands : &frame->results;
         const int at = i < operands ? i : i - operands;

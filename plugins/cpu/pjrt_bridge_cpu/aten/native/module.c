@@ -26,6 +26,7 @@
  *     sort.c       another one: sorts of rows
  *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
+ *     total.c      another one: reductions of integers and long floats
  *     weigh.c      another one: sums along a dimension by constant weights
  *     windows.c    another one: windows of elements, written into an array
  */
@@ -50,6 +51,7 @@
 #include "sort.h"
 #include "thin.h"
 #include "torch.h"
+#include "total.h"
 #include "weigh.h"
 #include "windows.h"
 
@@ -224,6 +226,7 @@ PyInit__aten(void)
         add_address(module, "RUN_RECURRENCE_BACKWARD", (void *)run_recurrence_backward) ||
         add_address(module, "SORT_ROWS", (void *)sort_rows) ||
         add_address(module, "SUM_BAGS", (void *)sum_bags) ||
+        add_address(module, "TOTAL_ALONG", (void *)total_along) ||
         add_address(module, "REDUCE_EXPRESSION", (void *)reduce_expression) ||
         add_address(module, "WEIGH_ALONG", (void *)weigh_along) ||
         add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||
