@@ -112,6 +112,7 @@ from pjrt_bridge.torch_interop.compat.promises.graphs import (
 )
 from pjrt_bridge.torch_interop.compat.promises.size_expressions import (
     compiled_numbers,
+    depends_on_data,
     diagonal_size,
     falling_symbols,
     floor_quotient,
@@ -176,6 +177,7 @@ __all__ = [
     "constants_without_numbers",
     "decomposed",
     "decompositions",
+    "depends_on_data",
     "diagonal_size",
     "division",
     "donate_nothing",

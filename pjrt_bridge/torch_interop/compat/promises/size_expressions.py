@@ -21,11 +21,18 @@ from torch.utils._sympy.functions import (
     ToFloat,
     TruncToInt,
 )
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 
 def is_number(size: Any) -> bool:
     """Whether a size depends on no symbol."""
     return not getattr(size, "free_symbols", ())
+
+
+def depends_on_data(size: Any) -> bool:
+    """Whether a size is calculated from one that torch did not know before the data."""
+    kinds = (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)
+    return any(symbol_is_type(item, kinds) for item in getattr(size, "free_symbols", ()))
 
 
 @lru_cache(4096)

@@ -147,12 +147,18 @@ class GraphPadding:
         """
         sizes = dict(zip(self._symbols, padded.sizes, strict=True))
         for node in module.graph.nodes:
+            if PROMISED not in node.meta:
+                continue
             expected = [
-                size if isinstance(size, int) else int(size.subs(sizes))
-                for size in node.meta.get(PROMISED, ())
+                size if isinstance(size, int) else size.subs(sizes) for size in node.meta[PROMISED]
             ]
-            if PROMISED in node.meta and list(compat.promise(node).shape) != expected:
-                raise self.refused(padded, f"{node} has the shape {compat.promise(node).shape}")
+            shape = compat.promise(node).shape
+            # What depends on data is known when it is computed, and not padded.
+            if len(expected) != len(shape) or any(
+                compat.is_number(one) and one != other
+                for one, other in zip(expected, shape, strict=True)
+            ):
+                raise self.refused(padded, f"{node} has the shape {shape}")
 
     def refused(self, padded: Padded, why: str) -> CannotPad:
         """The error for sizes that a graph cannot have; calls are not padded to them any more."""

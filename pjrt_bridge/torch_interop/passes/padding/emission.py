@@ -7,7 +7,7 @@ sizes of the call as 0-d tensors, which do not.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class Emission:
     Args:
         graph: that is made.
         symbols: that are padded.
+        known: symbols whose values a call has before it runs.
         device: of what operators make of numbers; None: the default.
 
     Attributes:
@@ -44,11 +45,16 @@ class Emission:
     """
 
     def __init__(
-        self, graph: fx.Graph, symbols: frozenset[Symbol], device: torch.device | None = None
+        self,
+        graph: fx.Graph,
+        symbols: frozenset[Symbol],
+        known: Container[Symbol],
+        device: torch.device | None = None,
     ) -> None:
         self._device = device
         self._graph = graph
         self._symbols = symbols
+        self._known = known
         self._copies: dict[fx.Node, Any] = {}
         self._masks: dict[Any, fx.Node] = {}
         self._given: dict[tuple[str, torch.dtype | None], fx.Node] = {}
@@ -133,6 +139,10 @@ class Emission:
         mark_checked(made)
         return made
 
+    def is_known(self, size: Size) -> bool:
+        """Whether a size is known before a call runs: it does not depend on data."""
+        return all(symbol in self._known for symbol in getattr(size, "free_symbols", ()))
+
     def size(self, size: Size) -> Any:
         """A size of the padded call, as an argument of a node."""
         return int(size) if compat.is_number(size) else self._take(size, None)
@@ -153,6 +163,8 @@ class Emission:
             assert self._last_placeholder is not None
             with self._graph.inserting_after(self._last_placeholder):
                 made = self._graph.placeholder(f"size_{len(self.given)}")
+                # A part of a padded graph has arguments that are called so.
+                made.target = made.name
             self._last_placeholder = made
             self.given.append((size, dtype))
             self._given[key] = made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,3 +56,27 @@ class Paddable:
     may_raise: bool
     refusals: Mapping[Symbol, str]
     extents: Mapping[str, PaddedDims]
+
+    def padded_sizes(self) -> Iterator[Size]:
+        """The sizes that are calculated for a call as for its padded form, which has none less."""
+        for layout in (*self.arguments.values(), *self._layouts()):
+            for extent in layout.dims.values():
+                yield from extent
+        yield from (size for size, dtype in self.given if dtype is None)
+        yield from self.growing
+
+    def sizes(self) -> Iterator[Size]:
+        """All sizes that are calculated, before a call runs, of the values of symbols."""
+        yield from self.padded_sizes()
+        yield from self.numbers.values()
+        yield from (size for size, _ in self.given)
+        yield from (size for pair in self.equal for size in pair)
+        yield from self.positive
+        for layout in self._layouts():
+            yield from layout.promised or ()
+        for item in self.results.values():
+            if not isinstance(item, (SymbolicLayout, int)):
+                yield item
+
+    def _layouts(self) -> list[SymbolicLayout]:
+        return [item for item in self.results.values() if isinstance(item, SymbolicLayout)]

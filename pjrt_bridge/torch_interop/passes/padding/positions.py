@@ -20,7 +20,9 @@ from pjrt_bridge.torch_interop.passes.data_bounds import (
     uncertain_divisor,
 )
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.merging import Applied
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 _NAME = f"{compat.OWN_NAMESPACE}::checked_positions"
 _OF_DIVISORS = f"{compat.OWN_NAMESPACE}::checked_divisors"
@@ -57,15 +59,19 @@ torch.library.impl(_OF_DIVISORS, "cpu", _checked_divisors)
 torch.library.register_fake(_OF_DIVISORS, lambda divisors, _: torch.empty_like(divisors))
 
 
-def check(e: Emission, node: fx.Node, applied: Applied) -> None:
+def check(e: Emission, node: fx.Node, applied: Applied) -> bool:
     """Have a node that is emitted take checked positions and divisors.
 
     Args:
         e: emits in the place of the node; has filled what the node's rule fills.
         node: of the graph before.
         applied: what its rule says.
+
+    Returns:
+        Whether all are checked. Those whose bounds depend on data are not: these bounds are the
+        same with padding, which holds positions within them, and known when the graph is divided.
     """
-    where = label(node)
+    where, complete = label(node), True
     for item in list(bounds(node, symbolic=True)):
         if item.first:
             # Bounds are numbers for all positions of a padded tensor.
@@ -74,10 +80,41 @@ def check(e: Emission, node: fx.Node, applied: Applied) -> None:
         least = max(item.low, 0) if isinstance(item.low, int) else 0
         index = _filled(e, item.index, least, applied)
         low, high = map(_expression, (item.low, item.high))
+        if not (e.is_known(low) and e.is_known(high)):
+            complete = False
+            continue
         e.change(item.index, e.checked_positions(index, low, high, where))
     by = uncertain_divisor(node)
     if by is not None:
         e.change(by, e.checked_divisors(_filled(e, by, 1, applied), where))
+    return complete
+
+
+def checked(use: Use) -> PaddedDims:
+    """Positions that were checked already, in a graph that is divided.
+
+    The padding gets the least position that is allowed. Where there is none, PyTorch refuses all
+    positions, of which there has to be one.
+    """
+    dims, rank = use.dims("positions"), use.rank("positions")
+    for size in use.shape("positions"):
+        if use.is_padded(size):
+            use.needs_elements(size)
+
+    def emit(e: Emission) -> Any:
+        low = e.call("aten._to_copy.default", e[use["low"]], dtype=use.result.dtype)
+        given = e.call("aten.where.self", e.mask(dims, rank), e[use["positions"]], low)
+        return e.repeat(use.node, positions=given)
+
+    if dims:
+        use.emit = emit
+    return dims
+
+
+def checked_divisors(use: Use) -> PaddedDims:
+    """Divisors that were checked already, in a graph that is divided."""
+    use.fill("divisors", 1)
+    return use.dims("divisors")
 
 
 def _filled(e: Emission, item: fx.Node, wanted: int, applied: Applied) -> fx.Node:

@@ -12,6 +12,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.foreign_functions import OPERATOR
 from pjrt_bridge.torch_interop.passes.lift_scalars import use_of
+from pjrt_bridge.torch_interop.passes.padding import positions
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.operators import (
@@ -315,6 +316,10 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(masks.scattered), "masked_scatter")
     put(PaddingRule(masks.scattered_backward, ("sizes",)), "masked_scatter_backward")
     put(PaddingRule(masks.positions, ("size",)), "nonzero_static")
+    put(PaddingRule(masks.nonzero), "nonzero")
+    put(PaddingRule(masks.distinct), "_unique2")
+    put(PaddingRule(positions.checked), "pjrt_bridge.checked_positions.default")
+    put(PaddingRule(positions.checked_divisors), "pjrt_bridge.checked_divisors.default")
     put(PaddingRule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
     put(PaddingRule(lookups.index_added), "index_add")
     put(PaddingRule(lookups.index_copied), "index_copy")

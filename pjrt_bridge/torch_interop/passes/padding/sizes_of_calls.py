@@ -7,7 +7,6 @@ from typing import Any
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.extents import Size, Symbol
-from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
 from pjrt_bridge.torch_interop.passes.padding.paddable import Paddable
 
 
@@ -21,28 +20,8 @@ class SizeExpressions:
 
     def __init__(self, found: Paddable, symbols: Sequence[Symbol]) -> None:
         self.found = found
-        layouts = [item for item in found.results.values() if isinstance(item, SymbolicLayout)]
-        sizes: dict[Size, None] = {}
-        for layout in (*found.arguments.values(), *layouts):
-            for extent in layout.dims.values():
-                sizes.update(dict.fromkeys(extent))
-        sizes.update(dict.fromkeys(size for size, dtype in found.given if dtype is None))
-        sizes.update(dict.fromkeys(found.growing))
-        self._padded = list(sizes)
-        sizes.update(dict.fromkeys(found.numbers.values()))
-        sizes.update(dict.fromkeys(size for size, _ in found.given))
-        sizes.update(dict.fromkeys(size for pair in found.equal for size in pair))
-        sizes.update(dict.fromkeys(found.positive))
-        for layout in layouts:
-            sizes.update(dict.fromkeys(layout.promised or ()))
-        sizes.update(
-            dict.fromkeys(
-                item
-                for item in found.results.values()
-                if not isinstance(item, (SymbolicLayout, int))
-            )
-        )
-        self._sizes = list(sizes)
+        self._padded = list(dict.fromkeys(found.padded_sizes()))
+        self._sizes = list(dict.fromkeys(found.sizes()))
         self._evaluate = compat.compiled_numbers(self._sizes, symbols)
         self.following = [at for at, symbol in enumerate(symbols) if symbol in found.following]
         self._follow = compat.compiled_numbers(

@@ -75,7 +75,7 @@ class Walk:
         own = places.keys() - self._following.keys()
         self._symbols = frozenset(symbol for symbol in own if symbol not in refused)
         self._graph = fx.Graph()
-        self._emission = Emission(self._graph, self._symbols, memory.device)
+        self._emission = Emission(self._graph, self._symbols, places, memory.device)
         self._fill = memory.fill
         self._known: dict[fx.Node, TensorPadding] = {}
         self._several: dict[fx.Node, list[TensorPadding]] = {}
@@ -111,20 +111,12 @@ class Walk:
                 self._graph.output(self._emission.mapped(tuple(outputs)))
             else:
                 self._visit(node)
-        unknown = {
-            symbol
-            for size, _ in self._emission.given
-            for symbol in free_symbols(size)
-            if symbol not in self._places
-        }
-        if unknown:
-            self._refuse(self._symbols, "a size depends on one that arguments do not have", node)
         numbers = {
             position: number
             for position, node in enumerate(self._placeholders)
             if depends(number := number_of(node), self._symbols)
         }
-        return Paddable(
+        made = Paddable(
             module=fx.GraphModule(self._module, _without_unused_numbers(self._graph)),
             checks=tuple(self._checks),
             symbols=tuple(symbol for symbol in self._places if symbol in self._symbols),
@@ -144,6 +136,9 @@ class Walk:
             },
             extents={node.name: rows.dims for node, rows in self._known.items() if rows.dims},
         )
+        if not all(free_symbols(size) <= self._places.keys() for size in made.sizes()):
+            self._refuse(self._symbols, "a size depends on one that arguments do not have", node)
+        return made
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -300,10 +295,9 @@ class Walk:
                 promise.dtype,
             )
             emission.change(item, made)
-        if self._checks_positions:
-            positions.check(emission, node, applied)
+        checked = not self._checks_positions or positions.check(emission, node, applied)
         made = emission.copy(node) if use.emit is None else use.emit(emission)
-        if isinstance(made, fx.Node):
+        if isinstance(made, fx.Node) and checked:
             mark_checked(made)
         if isinstance(made, fx.Node) and isinstance(compat.promise(node), torch.Tensor):
             made.meta[PROMISED] = use.shape(node)

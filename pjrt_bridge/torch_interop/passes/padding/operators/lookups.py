@@ -10,16 +10,27 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, Size, extent_of
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    MixesRows,
+    PaddedDims,
+    Size,
+    extent_of,
+    product,
+)
+from pjrt_bridge.torch_interop.passes.padding.operators import masks
 from pjrt_bridge.torch_interop.passes.padding.operators.moves import dropped_one, shifted
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
 def _positions(use: Use, index: fx.Node, size: Size) -> None:
-    """Have positions in padding be 0, which has to exist."""
+    """Have positions in padding be 0, which has to exist.
+
+    Where the size depends on data, there has to be a position: without an element at all PyTorch
+    refuses the call.
+    """
     use.fill(index, 0)
     if use.dims(index):
-        use.needs_elements(size)
+        use.needs_elements(product(use.shape(index)) if compat.depends_on_data(size) else size)
 
 
 def _counted_from_the_front(e: Emission, index: fx.Node, size: Size) -> fx.Node:
@@ -77,7 +88,12 @@ def _looked_up(use: Use) -> tuple[PaddedDims, Mapping[int, fx.Node], Mapping[int
 
 
 def indexed(use: Use) -> PaddedDims:
-    """Elements at positions."""
+    """Elements at positions, or where a mask is true."""
+    given = {at: index for at, index in enumerate(use["indices"]) if index is not None}
+    if len(given) == 1:
+        ((first, index),) = given.items()
+        if compat.promise(index).dtype in (torch.bool, torch.uint8):
+            return masks.selected(use, index, first)
     result, indices, inside = _looked_up(use)
     if inside:
 
@@ -109,9 +125,9 @@ def written_at(use: Use) -> PaddedDims:
     positions, goes to a row behind all, which is dropped.
     """
     values = use["values"]
-    masks = {at: index for at, index in enumerate(use["indices"]) if index is not None}
-    if len(masks) == 1 and use.rank(values) == 0 and not use["accumulate"]:
-        ((at, index),) = masks.items()
+    given = {at: index for at, index in enumerate(use["indices"]) if index is not None}
+    if len(given) == 1 and use.rank(values) == 0 and not use["accumulate"]:
+        ((at, index),) = given.items()
         if compat.promise(index).dtype is torch.bool:
             return _written_where(use, index, at)
     result, indices, inside = _looked_up(use)

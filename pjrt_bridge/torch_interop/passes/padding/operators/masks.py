@@ -1,4 +1,9 @@
-"""`masked_scatter` and `nonzero` of padded tensors, whose elements are in row-major order."""
+"""What masks select of padded tensors, whose elements are in row-major order.
+
+Positions of padded elements whose padding is behind each dimension are in the order in which they
+are without it. So where padding counts as false, the same elements are selected, in the same order.
+How many these are depends on data, and is no size that is padded.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,17 @@ from typing import Any
 import torch
 from torch import fx
 
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import label
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Extent, PaddedDims, extent_of, product
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Extent,
+    MixesRows,
+    PaddedDims,
+    extent_of,
+    product,
+)
+from pjrt_bridge.torch_interop.passes.padding.operators.moves import shifted
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
@@ -86,3 +99,62 @@ def positions(use: Use) -> PaddedDims:
     use.fill("self", 0)
     count = use.number(use["size"])
     return {0: extent_of(count)} if use.is_padded(count) else {}
+
+
+def nonzero(use: Use) -> PaddedDims:
+    """Positions of all elements that are not zero."""
+    for extent in use.dims("self").values():
+        use.needs_prefix(extent)
+    use.fill("self", 0)
+    return {}
+
+
+def selected(use: Use, mask: fx.Node, first: int) -> PaddedDims:
+    """Elements, or rows, where a mask is true, which has some dimensions from a first one on.
+
+    Raises:
+        MixesRows: only one of the two is padded there.
+    """
+    found, rank = use.dims("self"), use.rank(mask)
+    covered = range(first, first + rank)
+    own = shifted(use.dims(mask), first)
+    use.same(own, {dim: extent for dim, extent in found.items() if dim in covered})
+    use.fill(mask, 0)
+    rows = {dim: extent for dim, extent in found.items() if dim not in covered}
+    return {dim if dim < first else dim - rank + 1: extent for dim, extent in rows.items()}
+
+
+def distinct(use: Use) -> list[PaddedDims]:
+    """The distinct elements, which of them each is, and how many of each there are.
+
+    Padding is filled with the first element, which adds none that is distinct, and is subtracted
+    where it is counted. Numbers that are no integers may be NaN, each of which is distinct.
+
+    Raises:
+        MixesRows: the elements may be NaN, or the order of the result is not stated.
+    """
+    dtype = compat.promise(use["self"]).dtype
+    if dtype.is_floating_point or dtype.is_complex or not use["sorted"]:
+        raise MixesRows("it is not known what it does with the padding")
+    found, shape = use.dims("self"), use.shape("self")
+    for extent in found.values():
+        use.needs_elements(product(extent))
+
+    def emit(e: Emission) -> Any:
+        given = e[use["self"]]
+        first = e.call("aten.slice.Tensor", e.call("aten.reshape.default", given, [-1]), 0, 0, 1)
+        filled = e.call("aten.where.self", e.mask(found, len(shape)), given, first)
+        counts = bool(use["return_counts"])
+        changes = {"return_inverse": True} if counts else {}
+        made = e.repeat(use.node, self=filled, **changes)
+        results = [e.item(made, at) for at in range(3)]
+        if counts:
+            which = e.call("aten.reshape.default", results[1], [-1])
+            which = e.call("aten.slice.Tensor", which, 0, 0, 1)
+            more = e.call("aten.full.default", [1], e.size(product(shape)), dtype=torch.int64)
+            less = e.call("aten.sub.Tensor", e.actual(product(shape)), more)
+            results[2] = e.call("aten.index_put.default", results[2], [which], less, True)
+        return results
+
+    use.emit = emit
+    return [{}, found if use["return_inverse"] else {}, {}]

@@ -1,5 +1,6 @@
 """What masks select of padded tensors, forward and backward."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,3 +67,97 @@ def test_images_among_words() -> None:
         assert_same(*gradients, rtol=1e-5, atol=1e-5)
     assert len(compiled_graphs()) <= 12
     assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+
+
+def test_positions_of_all_that_are_not_zero() -> None:
+    def function(mask: torch.Tensor, x: torch.Tensor) -> Any:
+        return mask.nonzero(), mask.t().nonzero(), (x > 0).nonzero(), (x > 0).flatten().nonzero()
+
+    for seed in range(4):
+        torch.manual_seed(seed)
+        assert_padding_changes_nothing(function, MASK, torch.randn(2, N, 3, N))
+
+
+def test_what_a_mask_selects() -> None:
+    def function(mask: torch.Tensor, x: torch.Tensor) -> Any:
+        first = mask[0]
+        return (
+            *(x[mask], x[:, first], x[:, :, :, first], x[:, :, mask[:, :3].any(0)]),
+            *(x[x > 0], x.flatten(0, 1)[mask.flatten()], x.transpose(1, 3)[mask]),
+        )
+
+    for seed in range(4):
+        torch.manual_seed(seed)
+        mask = torch.rand(2, N) > seed / 4
+        assert_padding_changes_nothing(function, mask, torch.randn(2, N, 3, N))
+
+
+def test_distinct_integers() -> None:
+    def function(x: torch.Tensor, mask: torch.Tensor) -> Any:
+        return (
+            *(x.unique(), x.flatten().unique(return_inverse=True)),
+            *(x.t().unique(return_counts=True), mask.unique(return_counts=True)),
+            x[0].unique(return_inverse=True, return_counts=True),
+        )
+
+    for most in (1, 3, 9):
+        x = torch.randint(-2, most, (3, N))
+        assert_padding_changes_nothing(function, x, x > 0)
+
+
+def test_rows_of_a_table_whose_size_depends_on_data() -> None:
+    def function(x: torch.Tensor, table: torch.Tensor) -> Any:
+        found, which = x.unique(return_inverse=True)
+        rows = table[found]
+        return rows[which], torch.nn.functional.embedding(which, rows), rows.index_select(0, which)
+
+    assert_padding_changes_nothing(function, torch.randint(0, 6, (N,)), torch.randn(6, 2))
+
+
+def by_positions(x: torch.Tensor, table: torch.Tensor) -> Any:
+    places = (x[:, 0] > 0).nonzero().squeeze(1)
+    return x.index_add(0, places, x[places].cos()), table[places % 4].sum(0)
+
+
+def by_masks(x: torch.Tensor, table: torch.Tensor) -> Any:
+    order = x[:, 0].argsort(descending=True)
+    near = (x[order, None] - x[order]).abs().sum(-1) < 1
+    kept = order[~near.triu(1).any(0)]
+    return x[kept].exp(), (x[kept] @ table.T).softmax(-1)
+
+
+def by_distinct(x: torch.Tensor, table: torch.Tensor) -> Any:
+    found, which = (x[:, 0] * 3).round().long().unique(return_inverse=True)
+    return table[found % 4].tanh()[which], found
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("function", [by_positions, by_masks, by_distinct])
+def test_one_graph_with_sizes_that_data_decide(function: Callable[..., Any]) -> None:
+    table = torch.randn(4, 3)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        run = torch.compile(function, backend="pjrt", fullgraph=True)
+        for length in (6, 9, 40, 37, 31, 12, 25, 58, 19, 44, 0, 1):
+            x = torch.randn(length, 3)
+            assert_same(run(x, table), function(x, table), rtol=1e-5, atol=1e-5)
+    device = sum(graph.on_device for graph in compiled_graphs())
+    assert device <= 14
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_positions_out_of_range_where_sizes_depend_on_data() -> None:
+    def function(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return x[x > 0][index] * 2
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        run = torch.compile(function, backend="pjrt", fullgraph=True)
+        for length in (6, 9, 40, 37, 31):
+            x, index = torch.randn(length).abs() + 1, torch.randint(-length, length, (length,))
+            assert_same(run(x, index), function(x, index))
+            index[length // 2] = length
+            with pytest.raises(IndexError):
+                run(x, index)
+            with pytest.raises(IndexError):
+                run(-x, index * 0)
