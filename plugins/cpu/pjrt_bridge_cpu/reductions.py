@@ -60,9 +60,9 @@ class BlockedReductions(ReducedExpressions):
             places = [place for place, dim in enumerate(order) if dim in dims]
             found = self.reduce(b, reduction, b.transpose(x, order), places)
             return b.transpose(found, [kept.index(dim) for dim in sorted(kept)])
-        found = totalled(b, reduction, x, dims) if self.can_total else None
-        if found is not None:
-            return found
+        total = totalled(b, reduction, x, dims) if self.can_total else None
+        if total is not None:
+            return total
         if self.reduces_last(reduction, x):
             return Kernels.reduce(self, b, reduction, x, dims)
         return self.reduce_in_parts(b, reduction, x, dims)
