@@ -72,7 +72,21 @@ class HostSegment:
             given = tuple(values)
             values.clear()
             results = _Observed(self._module).run(*given, enable_io_processing=False)
-        return results
+        return [_as_made(item) if isinstance(item, torch.Tensor) else item for item in results]
+
+
+def _as_made(result: torch.Tensor) -> torch.Tensor:
+    """A result in its memory that is no view to autograd.
+
+    Autograd refuses to write into views that a custom function returns, as which it sees the graph.
+    Results that are views in the user's program, too, AOTAutograd makes anew of what they view.
+    """
+    if not result._is_view():
+        return result
+    made: torch.Tensor = torch.ops.aten._unsafe_view.default(result, result.shape)
+    if made.stride() != result.stride():
+        made.as_strided_(result.shape, result.stride(), result.storage_offset())
+    return made
 
 
 class _Observed(fx.Interpreter):

@@ -48,10 +48,14 @@ def _addressing(graph: fx.Graph) -> Iterator[tuple[fx.Node, ...]]:
 
 
 def _reaches_beyond(node: fx.Node, root: torch.Tensor) -> bool:
-    """Whether a node addresses memory behind the last element of a tensor, as far as is known."""
+    """Whether a node addresses memory behind the last element of a tensor, as far as is known.
+
+    Its elements are those of the view that it is given, whose type may be another one.
+    """
     given = compat.bound_arguments(node)
     size, stride, offset = given["size"], given["stride"], given["storage_offset"] or 0
     if not all(isinstance(number, int) for number in (*size, *stride, offset, *root.shape)):
         return False
     reach = sum((count - 1) * step for count, step in zip(size, stride, strict=True))
-    return 0 not in size and offset + reach >= root.numel()
+    width = compat.promise(node.all_input_nodes[0]).dtype.itemsize
+    return 0 not in size and (offset + reach + 1) * width > root.numel() * root.dtype.itemsize

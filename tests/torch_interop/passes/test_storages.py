@@ -67,3 +67,38 @@ def test_without_gradients(function: Callable[..., Any]) -> None:
     x = torch.randn(2, 8, 3, 4)
     assert_same(compiled(function)(x), function(x))
     assert not compiled_graphs()[0].fallback_reasons
+
+
+TYPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "shorter": lambda x: x.view(torch.int16).as_strided((3, 3), (1, 1), 0) + 0,
+    "shorter, of what is computed": lambda x: (x + 1).view(torch.int16).as_strided((4,), (2,)) + 0,
+    "longer": lambda x: x[:4].view(torch.float64).as_strided((1,), (1,), 0) * 2,
+    "longer, of an odd number": lambda x: (
+        (x + 1)[:4].view(torch.float64).as_strided((2,), (1,)) * 2
+    ),
+    "part": lambda x: x.view(torch.int16)[2:].as_strided((3,), (2,), 1) + 0,
+    "bytes beyond": lambda x: x.view(torch.uint8)[3:].as_strided((4, 2), (2, 3), 2) + 0,
+    "parts of complex numbers": lambda x: (
+        torch.view_as_real(torch.complex(x, -x)).as_strided((3,), (3,), 1) + 0
+    ),
+    "complex numbers": lambda x: (
+        torch.view_as_complex((x + 1)[:4].view(2, 2)).as_strided((2,), (1,)) * 2
+    ),
+    "written": lambda x: (
+        (x + 1)
+        .view(torch.int16)
+        .as_strided_scatter(torch.ones(2, dtype=torch.int16), (2,), (3,), 1)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("name", TYPES)
+def test_views_of_another_element_type(name: str, first: int) -> None:
+    """Strides count elements of the view; of a part of a tensor its storage has others, too."""
+    x = torch.arange(12.0)[first : first + 5]
+    # What lies around an argument is not on the device.
+    function = TYPES[name]
+    found = compiled(function, **({"fallback": "host"} if first else {}))(x)
+    assert_same(found, function(x))

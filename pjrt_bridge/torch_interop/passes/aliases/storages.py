@@ -5,7 +5,8 @@ lie there. A device has values, not storages; what can be lowered is `as_strided
 elements are all that its storage has, in order.
 
 Before: `%v = transpose(%x, 0, 1); as_strided(%v, size, stride)`. After: `as_strided(%x, size,
-stride, 0)`, where `%x` was computed row-major; else of `%x` permuted to the order of its memory.
+stride, 0)`, where `%x` was computed row-major; else of `%x` permuted to the order of its memory. A
+view of another element type addresses elements of that type.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def address_whole_storages(module: fx.GraphModule) -> None:
             storage = _in_memory_order(module.graph, base)
             if storage is None or storage is view:
                 continue
+            storage = _in_type(module.graph, storage, compat.promise(view).dtype)
             _address(module.graph, node, view, storage)
     module.graph.lint()
 
@@ -62,6 +64,27 @@ def _in_memory_order(graph: fx.Graph, base: fx.Node) -> fx.Node | None:
     if base.op == "placeholder" or not _is_whole(promise.permute(order)):
         return None
     return computed(graph, _aten.permute.default, base, order)
+
+
+def _in_type(graph: fx.Graph, storage: fx.Node, dtype: torch.dtype) -> fx.Node:
+    """A storage as elements of a type that a view of it has; their sizes may differ."""
+    promise = compat.promise(storage)
+    if promise.dtype is dtype:
+        return storage
+    elements = max(dtype.itemsize // promise.dtype.itemsize, 1)
+    line = computed(graph, _aten.reshape.default, storage, [-1])
+    if promise.numel() % elements:
+        line = computed(graph, _aten.slice.Tensor, line, 0, 0, -(promise.numel() % elements))
+    if promise.dtype.is_complex:
+        parts = computed(graph, _aten.view_as_real.default, line)
+        line = computed(graph, _aten.reshape.default, parts, [-1])
+    real = dtype.to_real()
+    if compat.promise(line).dtype is not real:
+        line = computed(graph, _aten.view.dtype, line, real)
+    if dtype.is_complex:
+        pairs = computed(graph, _aten.reshape.default, line, [-1, 2])
+        line = computed(graph, _aten.view_as_complex.default, pairs)
+    return line
 
 
 def _is_whole(promise: torch.Tensor) -> bool:
