@@ -141,7 +141,7 @@ def test_what_is_off_is_not_asked_for(
 
 # -- what calls gain -------------------------------------------------------------------------------
 
-GAINS = {"sort float32": {4096: 0.5, 64000: 1.8}}
+GAINS = {"topk float32": {4096: 0.5, 64000: 1.8}}
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_what_is_right_is_measured_once_and_kept(
 def test_what_is_shipped_without_some_kinds_is_measured_again(
     library: Path, times: list[Findings], monkeypatch: pytest.MonkeyPatch, current: bool
 ) -> None:
-    older = {"sort float32": {4096: 3.0}}
+    older = {"topk float32": {4096: 3.0}}
     shipped = gains.Shipped(older, gains.FORMAT if current else "0")
     monkeypatch.setattr(gains, "shipped", lambda _: shipped)
     assert findings.measured(library) == (older if current else GAINS)
@@ -184,7 +184,7 @@ def test_what_is_shipped_without_some_kinds_is_measured_again(
 def test_what_is_shipped_without_some_kinds_serves_meanwhile(
     library: Path, go: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    older = {"sort float32": {4096: 3.0}}
+    older = {"topk float32": {4096: 3.0}}
     monkeypatch.setattr(gains, "shipped", lambda _: gains.Shipped(older, "0"))
     monkeypatch.setenv("PJRT_BRIDGE_ATEN", "on")
     assert findings.measured(library) == older
@@ -192,7 +192,7 @@ def test_what_is_shipped_without_some_kinds_serves_meanwhile(
     end = time.monotonic() + 120
     while time.monotonic() < end and findings.measured(library) == older:
         time.sleep(0.02)
-    assert findings.measured(library) == {"sort float32": {4096: 0.5}}
+    assert findings.measured(library) == {"topk float32": {4096: 0.5}}
 
 
 @pytest.mark.usefixtures("asked", "times")
@@ -218,8 +218,8 @@ def test_programs_hold_the_calls_that_pay(
 ) -> None:
     monkeypatch.setattr(findings, "is_usable", lambda library, use: True)
     for rows, called in ((5, True), (64, False)):
-        compare(lambda x: x.sort(), torch.randperm(rows * 1000).view(rows, 1000).float())
-        assert bool(written["sort.values_stable"]) == called
+        compare(lambda x: x.topk(9), torch.randperm(rows * 1000).view(rows, 1000).float())
+        assert bool(written["topk.values"]) == called
         written.clear()
 
 
@@ -238,7 +238,7 @@ def slow(library):
     return probe.Probed({{{use!r}: ""}}, True)
 
 probe.probe = slow
-findings._measure = lambda library, uses: {{"sort float32": {{4096: 0.5}}}}
+findings._measure = lambda library, uses: {{"topk float32": {{4096: 0.5}}}}
 findings.main(sys.argv[1:])
 """
 
@@ -288,7 +288,7 @@ def test_programs_are_the_plugins_own_until_the_trial_is_over(
     end = time.monotonic() + 120
     while time.monotonic() < end and not findings.measured(library):
         time.sleep(0.02)
-    assert findings.measured(library) == {"sort float32": {4096: 0.5}}
+    assert findings.measured(library) == {"topk float32": {4096: 0.5}}
 
 
 @pytest.mark.usefixtures("fresh")

@@ -14,7 +14,7 @@ from pjrt_bridge_cpu.aten.calls import Load
 from pjrt_bridge_cpu.aten.rules import UsableKernels
 
 FLOAT32 = dtypes.of("float32")
-RATIOS = {"sort float32": {100: 0.25, 10_000: 4.0}}
+RATIOS = {"topk float32": {100: 0.25, 10_000: 4.0}}
 
 points = st.dictionaries(st.integers(1, 1 << 40), st.floats(1e-3, 1e3), min_size=1, max_size=6)
 
@@ -26,13 +26,13 @@ points = st.dictionaries(st.integers(1, 1 << 40), st.floats(1e-3, 1e3), min_size
 def test_ratios_are_powers_between_sizes_and_the_nearest_elsewhere(
     size: int, expected: float
 ) -> None:
-    found = gains.ratio(RATIOS, Load("sort", size), FLOAT32)
+    found = gains.ratio(RATIOS, Load("topk", size), FLOAT32)
     assert found == pytest.approx(expected)
 
 
 @given(points, st.integers(1, 1 << 41))
 def test_no_ratio_is_beyond_what_was_measured(measured: dict[int, float], size: int) -> None:
-    found = gains.ratio({"sort float32": measured}, Load("sort", size), FLOAT32)
+    found = gains.ratio({"topk float32": measured}, Load("topk", size), FLOAT32)
     assert found is not None
     low, high = min(measured.values()), max(measured.values())
     assert low * (1 - 1e-9) <= found <= high * (1 + 1e-9)
@@ -53,15 +53,15 @@ def test_what_is_none_is_not_read(text: str) -> None:
 
 def test_calls_pay_by_what_was_measured() -> None:
     use = UsableKernels(lambda name: True, lambda: RATIOS)
-    assert use.pays(Load("sort", 100), FLOAT32)
-    assert not use.pays(Load("sort", 10_000), FLOAT32)
+    assert use.pays(Load("topk", 100), FLOAT32)
+    assert not use.pays(Load("topk", 10_000), FLOAT32)
     assert use.pays(None, FLOAT32)
     for unmeasured in (True, False):
-        for load, dtype in ((Load("topk", 1), FLOAT32), (Load("sort", 1), dtypes.of("int64"))):
+        for load, dtype in ((Load("cumsum", 1), FLOAT32), (Load("topk", 1), dtypes.of("int64"))):
             assert use.pays(load, dtype, unmeasured=unmeasured) == unmeasured
-            pair = (load, Load("sort", 1))
+            pair = (load, Load("topk", 1))
             assert use.prefers(*pair, dtype, unmeasured=unmeasured) == unmeasured
-    small, large = Load("sort", 100), Load("sort", 10_000)
+    small, large = Load("topk", 100), Load("topk", 10_000)
     assert use.prefers(small, large, FLOAT32, unmeasured=False)
     assert not use.prefers(large, small, FLOAT32, unmeasured=True)
 
