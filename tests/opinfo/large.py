@@ -85,13 +85,10 @@ def _heads(work: int, dtype: torch.dtype) -> Call:
 ENTRIES = {
     "softmax": Large("_softmax.out", _row(0), rows.LEAST),
     "log_softmax": Large("_log_softmax.out", _row(0), rows.LEAST),
-    "argmax": Large("argmax.out", _row(0), rows.LEAST),
-    "argmin": Large("argmin.out", _row(0), rows.LEAST),
     "cumsum": Large("cumsum.out", _row(0), rows.LEAST),
     "cumprod": Large("cumprod.out", _factors, rows.LEAST),
     "logcumsumexp": Large("logcumsumexp.out", _row(0), rows.LEAST),
     "topk": Large("topk.values", _peaks, rows.LEAST_SELECTED),
-    "sort": Large("sort.values_stable", _row(stable=True), rows.LEAST),
     "mm": Large("mm.out", _layer, products.LEAST),
     "nn.functional.conv2d": Large("mkldnn_convolution.default", _image, convolution.LEAST),
     "nn.functional.scaled_dot_product_attention": Large(
