@@ -55,7 +55,7 @@ def wheel(archives: Path, name: str) -> Path:
 def test_wheel(name: str, archives: Path) -> None:
     path = wheel(archives, name)
     # 1,000,000 bytes are the aim, which the core misses: 700 modules for torch, JAX and TensorFlow.
-    assert path.stat().st_size < (1_550_000 if name == "pjrt_bridge" else 1_000_000)
+    assert path.stat().st_size < (1_650_000 if name == "pjrt_bridge" else 1_000_000)
     tag = "-cp311-abi3-linux_" if name in COMPILED else "-py3-none-any.whl"
     assert tag in path.name
     with zipfile.ZipFile(path) as file:
