@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.orders import memory_order
+from pjrt_bridge.stablehlo.builder.orders import is_in_memory, memory_order
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.known_numbers import maker
@@ -32,7 +32,7 @@ def joined(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value
     (dim,) = [int(operation.handle.attributes["dimension"])]
     found = [_part(item, dim) for item in operation.handle.operands]
     lengths = [end - begin for _, (begin, end) in found]
-    written = [_is_in_memory(array) for array, _ in found]
+    written = [_is_in_memory(operation, array) for array, _ in found]
     if sum(n for n, known in zip(lengths, written, strict=True) if not known) > sum(lengths) / 8:
         return None
     arrays = [operation.value(array) for array, _ in found]
@@ -55,11 +55,12 @@ def _part(value: Any, dim: int) -> tuple[Any, tuple[int, int]]:
     return value, (0, shape_of(value)[dim])
 
 
-def _is_in_memory(value: Any) -> bool:
+def _is_in_memory(operation: Operation, value: Any) -> bool:
     made = maker(value)
     while made is not None and made.name == "stablehlo.reshape":
-        made = maker(made.operands[0])
-    return made is None or made.name in ("stablehlo.custom_call", "func.call")
+        value = made.operands[0]
+        made = maker(value)
+    return is_in_memory(operation.value(value))
 
 
 def _is_read_from_memory(value: Any) -> bool:

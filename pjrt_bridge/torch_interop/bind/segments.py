@@ -72,14 +72,14 @@ class HostSegment:
             given = tuple(values)
             values.clear()
             results = _Observed(self._module).run(*given, enable_io_processing=False)
-        return [_as_made(item) if isinstance(item, torch.Tensor) else item for item in results]
+        return [_without_view(item) if isinstance(item, torch.Tensor) else item for item in results]
 
 
-def _as_made(result: torch.Tensor) -> torch.Tensor:
-    """A result in its memory that is no view to autograd.
+def _without_view(result: torch.Tensor) -> torch.Tensor:
+    """A tensor in the memory of a result, which autograd does not take for a view.
 
-    Autograd refuses to write into views that a custom function returns, as which it sees the graph.
-    Results that are views in the user's program, too, AOTAutograd makes anew of what they view.
+    Autograd sees a graph as a custom function, and refuses to write into views that one returns.
+    AOTAutograd itself makes the results that are views in the user's program.
     """
     if not result._is_view():
         return result

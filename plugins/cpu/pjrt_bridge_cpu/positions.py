@@ -43,7 +43,8 @@ class CheckedPositions(Kernels):
             else b.constant(np.array([end], np.int64))
             for end in (low, high)
         ]
-        # What reads them is safe at any position: nothing has to wait for the check, or copy them.
+        # What reads positions is safe at any of them, so nothing waits for the check. It is kept
+        # for its effect: no result depends on it.
         b.custom_call(
             TARGET,
             [x, b.concatenate(ends, 0)],

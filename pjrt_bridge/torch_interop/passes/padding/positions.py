@@ -68,8 +68,8 @@ def check(e: Emission, node: fx.Node, applied: Applied) -> bool:
         applied: what its rule says.
 
     Returns:
-        Whether all are checked. Those whose bounds depend on data are not: these bounds are the
-        same with padding, which holds positions within them, and known when the graph is divided.
+        Whether all are checked. Positions whose bounds depend on data are not: their padding is
+        within these bounds, and the part of the divided graph that is given the bounds checks them.
     """
     where, complete = label(node), True
     for item in list(bounds(node, symbolic=True)):

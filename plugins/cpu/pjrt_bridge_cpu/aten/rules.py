@@ -99,7 +99,7 @@ def load_of(operator: Operator, x: Value) -> Load:
 _EQUAL = 1.05
 """Ratios up to this are those of equals: a call needs less memory, and measurements scatter."""
 
-_LIKE = {"amin": "amax", "cumprod": "cumsum"}
+_LIKE = {"cumprod": "cumsum"}
 """Operators that take as long as another one."""
 
 

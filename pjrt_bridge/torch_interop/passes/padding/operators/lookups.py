@@ -25,8 +25,8 @@ from pjrt_bridge.torch_interop.passes.padding.rows import Use
 def _positions(use: Use, index: fx.Node, size: Size) -> None:
     """Have positions in padding be 0, which has to exist.
 
-    Where the size depends on data, there has to be a position: without an element at all PyTorch
-    refuses the call.
+    Where the size depends on data, it is known too late to ask for an element. Then there has to be
+    a position instead: PyTorch refuses each of them where there is no element.
     """
     use.fill(index, 0)
     if use.dims(index):
