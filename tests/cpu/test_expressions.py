@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -260,6 +261,44 @@ def test_more_values_than_registers_are_left_to_the_compiler() -> None:
     reads = (ExpressionRead(0, ((4, 1),)),) * 12
     expression = last(steps, reads, (4,))
     assert compute(builder, expression, builder.parameters) is None
+
+
+@pytest.mark.parametrize("count", [1, 1024, 1025, 5000])
+@pytest.mark.parametrize("kinds", [1, 5, 11, 12, 40])
+def test_numbers_have_registers_of_their_own_if_there_are_enough(
+    client: Client, kinds: int, count: int
+) -> None:
+    """They are filled once; a last block that is short leaves them as they are."""
+    x = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+    steps = [ExpressionStep("read")]
+    for at in range(kinds):
+        steps += [ExpressionStep("number", number=at / 7 - 1)]
+        steps += [
+            ExpressionStep("maximum" if at % 2 else "minimum", (len(steps) - 2, len(steps) - 1))
+        ]
+    expression = last(steps, (read(x),), x.shape)
+    described = expressions.described(expression, AVX512)
+    assert described is not None
+    computing = [step for step in described["steps"].reshape(-1, 5) if step[0] != expressions.WRITE]
+    computed_by = Counter(to for _, to, *_ in computing)
+    numbers = [to for operation, to, *_ in computing if operation == OPERATIONS.index("number")]
+    are_own = all(computed_by[to] == 1 for to in numbers)
+    assert are_own == (kinds <= expressions.REGISTERS - 2)
+    np.testing.assert_allclose(called(client, expression, [x]), computed(expression, [x]), 1e-6)
+
+
+def test_results_that_are_a_number_throughout(client: Client) -> None:
+    x = np.ones(3000, np.float32)
+    steps = [ExpressionStep("read"), ExpressionStep("number", number=0.1)]
+    steps.append(ExpressionStep("maximum", (0, 1)))
+    results = tuple(ExpressionResult(at, x.shape, FLOAT32) for at in (1, 2))
+    expression = Expression(tuple(steps), (read(x),), results)
+    builder = Builder([TensorType(x.shape, FLOAT32)])
+    made = compute(builder, expression, builder.parameters)
+    assert made is not None
+    number, largest = client.compile(builder.finish(made))(x)
+    np.testing.assert_array_equal(np.asarray(number), np.full(3000, 0.1, np.float32))
+    np.testing.assert_array_equal(np.asarray(largest), x)
 
 
 def test_large_ones_are_divided_among_threads(client: Client) -> None:

@@ -99,16 +99,18 @@ def described(
 ) -> dict[str, Any] | None:
     """An expression as calls take it; None where it holds too many values at once.
 
+    Registers of numbers are filled once, for all blocks, if there are enough registers.
+
     Args:
         expression: its steps.
         vectors: the widest that may be used.
         is_written: results are written; else the last step computes the only one.
     """
-    numbers: list[float] = []
-    try:
-        steps = [step for step in _steps(expression, numbers) if is_written or step[0] != WRITE]
-    except _NoRegister:
+    found = _allocated(expression, held_numbers=True) or _allocated(expression, held_numbers=False)
+    if found is None:
         return None
+    numbers, steps = found
+    steps = [step for step in steps if is_written or step[0] != WRITE]
     return {
         "numbers": np.array([*numbers, 0.0], np.float64),
         "reads": np.array([_way(read) for read in expression.reads], np.int64).reshape(-1),
@@ -123,11 +125,29 @@ def _way(read: ExpressionRead) -> list[int]:
     return [read.first, len(read.dims), *(number for dim in dims for number in dim)]
 
 
+def _allocated(
+    expression: Expression, *, held_numbers: bool
+) -> tuple[list[float], list[tuple[int, ...]]] | None:
+    """The numbers and the steps as the call takes them; None where there are too few registers.
+
+    Args:
+        expression: its steps.
+        held_numbers: a register that has a number gets no other value.
+    """
+    numbers: list[float] = []
+    try:
+        return numbers, list(_steps(expression, numbers, held_numbers=held_numbers))
+    except _NoRegister:
+        return None
+
+
 class _NoRegister(Exception):
     """All registers hold values that later steps need."""
 
 
-def _steps(expression: Expression, numbers: list[float]) -> Iterator[tuple[int, ...]]:
+def _steps(
+    expression: Expression, numbers: list[float], *, held_numbers: bool
+) -> Iterator[tuple[int, ...]]:
     """The steps as the call takes them; numbers are added to the list.
 
     A value has a register from its step to the last one that reads it. No step computes the
@@ -147,12 +167,15 @@ def _steps(expression: Expression, numbers: list[float]) -> Iterator[tuple[int, 
         index = max(result.step, readers.get(array, 0) if array is not None else 0)
         written.setdefault(index, []).append(number)
         last[result.step] = max(last.get(result.step, 0), index)
-    free = list(reversed(range(REGISTERS)))
+    numbered = [index for index in sorted(steps) if steps[index].operation == "number"]
+    own = dict(zip(numbered, reversed(range(REGISTERS)), strict=False)) if held_numbers else {}
+    free = list(reversed(range(REGISTERS - len(own))))
     held: dict[int, int] = {}
     for index in sorted(steps):
-        if not free:
+        if index not in own and not free:
             raise _NoRegister
-        step, to = steps[index], free.pop()
+        step = steps[index]
+        to = own[index] if index in own else free.pop()
         sources = [held[at] for at in step.operands]
         if step.operation == "read":
             sources = [int(step.number)]
@@ -167,7 +190,7 @@ def _steps(expression: Expression, numbers: list[float]) -> Iterator[tuple[int, 
             at = expression.results[number].step
             yield (WRITE, number, held[at], 0, 0)
             ended.add(at)
-        free += [held.pop(at) for at in ended if last[at] == index]
+        free += [held.pop(at) for at in ended if last[at] == index and at not in own]
 
 
 _WITH_NUMBER = {"add": "add_number", "multiply": "multiply_number", "subtract": "subtract_from"}

@@ -6,6 +6,7 @@
 #include "expression_steps.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char NAME[] = "An elementwise expression";
 
@@ -40,6 +41,7 @@ clear_workspace(Workspace *work)
 {
     for (int64_t index = 0; index < MOST_OPERANDS; index++)
         work->phase[index] = -1;
+    memset(work->is_filled, 0, sizeof work->is_filled);
 }
 
 static int

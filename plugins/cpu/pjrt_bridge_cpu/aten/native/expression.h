@@ -96,14 +96,16 @@ typedef struct {
     Output outputs[MOST_RESULTS];
     Vectors vectors;
     Tiles tiles;
+    bool holds_number[MOST_REGISTERS]; /* A register that a number is in, and nothing else ever. */
 } Expression;
 
-/* Of one thread: registers, what operands that are read again and again repeat, and the element
- * that this begins with. */
+/* Of one thread: registers, which of those that hold a number are filled, what operands that are
+ * read again and again repeat, and the element that this begins with. */
 typedef struct {
     _Alignas(64) float registers[MOST_REGISTERS][BLOCK];
     _Alignas(64) float repeated[MOST_OPERANDS][BLOCK];
     int64_t phase[MOST_OPERANDS];
+    bool is_filled[MOST_REGISTERS];
 } Workspace;
 
 /* Computes the elements of a tile; where the numbers of the last step are. A block of elements that

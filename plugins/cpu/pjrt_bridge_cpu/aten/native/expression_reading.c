@@ -199,6 +199,23 @@ read_way(const int64_t *way, int64_t size, const Buffer *found, Operand *operand
     return product == size && last < elements;
 }
 
+/* The registers that a number is in from the first block on: no other step computes them. */
+static void
+find_numbers(Expression *expression)
+{
+    int64_t computed[MOST_REGISTERS] = {0};
+    for (int64_t index = 0; index < expression->step_count; index++) {
+        const Step *step = &expression->steps[index];
+        if (step->operation != WRITE)
+            computed[step->to]++;
+    }
+    for (int64_t index = 0; index < expression->step_count; index++) {
+        const Step *step = &expression->steps[index];
+        if (step->operation == NUMBER)
+            expression->holds_number[step->to] = computed[step->to] == 1;
+    }
+}
+
 int
 read_expression(const Frame *frame, Expression *expression, int64_t size, char *message)
 {
@@ -236,5 +253,6 @@ read_expression(const Frame *frame, Expression *expression, int64_t size, char *
     expression->vectors = *vectors < (int64_t)widest ? (Vectors)*vectors : widest;
     expression->block = block_of(expression, operands);
     find_tiles(expression, operands);
+    find_numbers(expression);
     return 0;
 }

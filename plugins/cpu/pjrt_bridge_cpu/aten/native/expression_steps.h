@@ -252,6 +252,17 @@ written(const Expression *expression, const Step *step, const Tile *block, float
     return output->type == F32 ? (float *)output->data + block->first : to;
 }
 
+/* Fill the register of a number that no other step computes, once. */
+INLINE void
+hold_number(Workspace *work, int64_t index, float number)
+{
+    if (work->is_filled[index])
+        return;
+    for (int64_t i = 0; i < BLOCK; i++)
+        work->registers[index][i] = number;
+    work->is_filled[index] = true;
+}
+
 /* The elements of a tile, and where the numbers of the last step are. A block of elements that lie
  * side by side is a tile of a single row. */
 INLINE const float *
@@ -262,9 +273,13 @@ run_block(const Expression *expression, Workspace *work, const Tile *block)
     for (int64_t index = 0; index < expression->step_count; index++) {
         const Step *step = &expression->steps[index];
         float *to = work->registers[step->to];
-        if (index + 1 < expression->step_count && step->operation != READ)
+        const bool is_held = step->operation == NUMBER && expression->holds_number[step->to];
+        if (index + 1 < expression->step_count && step->operation != READ && !is_held)
             to = written(expression, step, block, to);
-        if (step->operation == READ) {
+        if (is_held) {
+            hold_number(work, step->to, (float)expression->numbers[step->a]);
+            at[step->to] = to;
+        } else if (step->operation == READ) {
             at[step->to] = read_operand(&expression->operands[step->a], step->a, to, work,
                                         &expression->tiles, block);
         } else if (step->operation == NUMBER) {
