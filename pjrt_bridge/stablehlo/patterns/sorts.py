@@ -29,8 +29,8 @@ _ALL = frozenset(("NaN", "zeros"))
 """What JAX replaces by one number before it compares floats."""
 
 
-class _Order(NamedTuple):
-    """What a comparator compares.
+class _Comparator(NamedTuple):
+    """A comparator that is an order of kernels.
 
     Attributes:
         key: the operand whose elements it compares.
@@ -50,7 +50,7 @@ def ordered(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Valu
     choice: it is left where they can be told apart.
     """
     handle = operation.handle
-    order = _order_of(handle)
+    order = _comparator_of(handle)
     if order is None:
         return None
     key = operation.operands[order.key]
@@ -106,8 +106,8 @@ def _read(result: Any, dim: int) -> int:
     return found
 
 
-def _order_of(sort: Any) -> _Order | None:
-    """The order of a sort; None where it is no order that kernels have."""
+def _comparator_of(sort: Any) -> _Comparator | None:
+    """The comparator of a sort; None where it is no order that kernels have."""
     (block,) = sort.regions[0].blocks
     (returned,) = list(block.operations)[-1].operands
     compared = operands(returned, "stablehlo.compare")
@@ -125,10 +125,10 @@ def _order_of(sort: Any) -> _Order | None:
     if not dtype.is_float:
         usual = "SIGNED" if dtype.is_signed_integer else "UNSIGNED"
         is_known = kind in ("", usual) and not replaced
-        return _Order(key, descending, False) if is_known else None
+        return _Comparator(key, descending, False) if is_known else None
     if kind != "TOTALORDER" or replaced not in (frozenset(), _ALL):
         return None
-    return _Order(key, descending, not replaced)
+    return _Comparator(key, descending, not replaced)
 
 
 def _place(block: Any, value: Any) -> int:

@@ -223,6 +223,19 @@ def test_a_kernel_knows_how_many_are_read(limits: tuple[int, int], first: int) -
     assert [asked["first"] for asked in kernels.asked] == [first]
 
 
+def test_sizes_that_a_program_does_not_say_are_left() -> None:
+    of = "tensor<?xf32, #stablehlo.bounds<8>>"
+    source = Program.from_text(f"""
+    func.func @main(%x: tensor<8xf32>, %n: tensor<i32>, %all: tensor<i32>) -> tensor<8xf32> {{
+    %some = stablehlo.set_dimension_size %x, %n, dim = 0 : (tensor<8xf32>, tensor<i32>) -> {of}
+    %found = "stablehlo.sort"(%some) <{{dimension = 0 : i64, is_stable = true}}> ({{
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):{compared("%a", "%b")}
+    }}) : ({of}) -> {of}
+    %y = stablehlo.set_dimension_size %found, %all, dim = 0 : ({of}, tensor<i32>) -> tensor<8xf32>
+    return %y : tensor<8xf32> }}""")
+    assert for_target(source, Sorting()) is source
+
+
 def test_kernels_without_a_sort_leave_it() -> None:
     class Other(Kernels):
         """Others than the portable ones."""
