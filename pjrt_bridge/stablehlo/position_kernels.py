@@ -43,7 +43,15 @@ class PositionKernels:
         return None
 
     def sort(
-        self, b: Builder, x: Value, dim: int, *, descending: bool, positions: DType
+        self,
+        b: Builder,
+        x: Value,
+        dim: int,
+        *,
+        descending: bool,
+        positions: DType,
+        total: bool = False,
+        first: int | None = None,
     ) -> tuple[Value, Value] | None:
         """Emit a sort along a dimension as one kernel; None where there is none, as here.
 
@@ -56,6 +64,9 @@ class PositionKernels:
             dim: along which it goes.
             descending: whether the largest elements come first.
             positions: the type of positions, int32 or int64.
+            total: floats are in the total order of their bits: those with the sign before those
+                without, NaN of each at its end.
+            first: how many elements from the first one on are read; None: all.
 
         Returns:
             The elements in order, and the positions that they had.

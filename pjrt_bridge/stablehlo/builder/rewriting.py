@@ -79,7 +79,8 @@ class RewriteOps(Emitter):
 
         def visit(operation: Any) -> Any:
             if operation.name in names:
-                found.append(operation)
+                if _is_static(operation):
+                    found.append(operation)
                 # What is in its regions goes with it.
                 return ir.WalkResult.SKIP
             return ir.WalkResult.ADVANCE
@@ -154,6 +155,12 @@ class RewriteOps(Emitter):
             permutation = tuple(int(dim) for dim in owner.attributes["permutation"])
         origin = Origin(self._value_of(source, scope, depth - 1), permutation)
         return Value(type, handle, scope, origin=origin)
+
+
+def _is_static(operation: Any) -> bool:
+    """Whether a program says the sizes of all that an operation takes and gives."""
+    values = [*operation.operands, *operation.results]
+    return all(getattr(value.type, "has_static_shape", True) for value in values)
 
 
 def _supersede(anchor: Any, superseded: list[Any], old: Any, value: Value) -> None:

@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.patterns import (
     operations,
     reductions,
     softmax,
+    sorts,
     stores,
 )
 from pjrt_bridge.stablehlo.patterns.composites import resolved
@@ -65,6 +66,7 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
             "stablehlo.dynamic_update_slice": partial(operations.overwriting, kernels),
             "stablehlo.fft": partial(operations.fourier, kernels),
             "stablehlo.reduce": partial(operations.reduction, kernels),
+            "stablehlo.sort": partial(sorts.ordered, kernels),
         },
     )
 

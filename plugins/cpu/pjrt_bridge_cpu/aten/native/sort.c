@@ -19,7 +19,8 @@ static const char NAME[] = "A sort of rows";
  * long; the bits of a short digit and of a long one. */
 enum { WORTH_A_THREAD = 1 << 12, FEW = 40, MANY = 1 << 13, SHORT = 8, LONG = 11 };
 
-typedef enum { UNSIGNED, SIGNED, HALF, BRAIN, SINGLE, DOUBLE } Kind;
+/* Total: floats of any width in the order of their bits. */
+typedef enum { UNSIGNED, SIGNED, TOTAL, HALF, BRAIN, SINGLE, DOUBLE } Kind;
 
 typedef struct {
     const char *given;
@@ -49,6 +50,8 @@ rank_of(uint64_t bits, uint64_t sign, Kind kind)
     };
     if (kind <= SIGNED)
         return kind == SIGNED ? bits ^ sign : bits;
+    if (kind == TOTAL)
+        return bits & sign ? bits ^ (sign | (sign - 1)) : bits | sign;
     return rank_of_float(bits, sign, INFINITE[kind]);
 }
 
@@ -85,6 +88,12 @@ ranks(const Sort *s, int64_t row, uint64_t *found)
     case DOUBLE: return ranks_of_64(s, DOUBLE, row, found);
     default: break;
     }
+    if (s->kind == TOTAL)
+        switch (s->width) {
+        case 2: return ranks_of_16(s, TOTAL, row, found);
+        case 4: return ranks_of_32(s, TOTAL, row, found);
+        default: return ranks_of_64(s, TOTAL, row, found);
+        }
     const Kind kind = s->kind == SIGNED ? SIGNED : UNSIGNED;
     switch (s->width) {
     case 1: return ranks_of_8(s, kind, row, found);
@@ -250,6 +259,8 @@ read_sort(const Frame *frame, Sort *sort, char *message)
     sort->width = size_of_type(given->dtype);
     sort->is_wide = positions->dtype == S64;
     sort->is_descending = text_of(frame, "descending");
+    if (sort->kind >= HALF && text_of(frame, "total"))
+        sort->kind = TOTAL;
     return 0;
 }
 
