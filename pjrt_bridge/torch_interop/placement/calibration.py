@@ -106,6 +106,14 @@ CASES: Mapping[str, tuple[CaseOfSize, Sequence[int]]] = {
     "aten._linalg_svd": (_matrix(torch.linalg.svd), _SPECTRA),
     "aten.linalg_cholesky_ex": (_matrix(torch.linalg.cholesky), _MATRICES),
     "aten.linalg_inv_ex": (_matrix(torch.linalg.inv), _MATRICES),
+    "aten.linalg_lu_factor_ex": (_matrix(torch.linalg.lu_factor), _MATRICES),
+    "aten._linalg_solve_ex": (_matrix(lambda x: torch.linalg.solve(x, x[:, :2])), _MATRICES),
+    "aten._linalg_det": (_matrix(torch.linalg.det), _MATRICES),
+    "aten._linalg_slogdet": (_matrix(torch.linalg.slogdet), _MATRICES),
+    "aten.linalg_solve_triangular": (
+        _matrix(lambda x: torch.linalg.solve_triangular(x, x[:, :2], upper=True)),
+        _MATRICES,
+    ),
 }
 """Operators to measure, and the numbers of elements to try."""
 

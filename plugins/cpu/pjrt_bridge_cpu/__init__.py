@@ -15,14 +15,20 @@ if TYPE_CHECKING:
     from pjrt_bridge.torch_interop.lowering.api import Kernels, Lowering
 
 SLOWER = {
+    "aten._linalg_det": 4_096,
     "aten._linalg_eigh": 1_024,
+    "aten._linalg_slogdet": 4_096,
+    "aten._linalg_solve_ex": 4_096,
     "aten._linalg_svd": 1_024,
     "aten.adaptive_max_pool2d": 16_384,
     "aten.cummax": 32_768,
     "aten.cummin": 32_768,
     "aten.kthvalue": 16_384,
     "aten.linalg_cholesky_ex": 16_384,
+    "aten.linalg_inv_ex": 4_096,
+    "aten.linalg_lu_factor_ex": 4_096,
     "aten.linalg_qr": 16_384,
+    "aten.linalg_solve_triangular": 16_384,
     "aten.median": 16_384,
     "aten.nanmedian": 16_384,
     "aten.randperm": 10_000,

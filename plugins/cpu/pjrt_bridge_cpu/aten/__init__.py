@@ -12,7 +12,8 @@ and such a program is kept in the compile cache like any other.
 - `calls` writes a call of one into a program.
 - `library` finds PyTorch's library, compares those words, and registers the custom call.
 - `rules`, `convolution`, `attention`, `products` and `rows` decide which uses are calls; others go
-  the portable way. `as_eager` has those whose results depend on how PyTorch computes.
+  the portable way. `as_eager` has those whose results depend on how PyTorch computes, and
+  `subpixels` writes transposed convolutions as plain ones.
 - `probe` tries each use in a process of its own. One that ends that process or gives other numbers
   than the operator itself is not used.
 - `timing` measures what a call gains over XLA's own code, and `gains` tells that for any size.

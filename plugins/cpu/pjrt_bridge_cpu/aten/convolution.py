@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pjrt_bridge.stablehlo import Order, Value, inverse_order, memory_order
+from pjrt_bridge.stablehlo import Order, TensorType, Value, inverse_order, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context
+from pjrt_bridge_cpu.aten import subpixels
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.products import linear
@@ -37,23 +39,52 @@ def convolution(
     *backend_flags: bool,
 ) -> Value | None:
     """`aten.convolution` as it is."""
-    y = c.output
-    work = _work(x.shape if transposed else y.shape, weight)
     alike = () if bias is None else (bias,)
-    if not _takes(x, weight, *alike) or not y.size or work < LEAST:
+    if not _takes(x, weight, *alike) or not c.output.size:
         return None
-    load = _load("convolution", x, weight, groups, work, transposed)
-    if not use.pays(load, x.dtype, unmeasured=not is_depthwise(x.shape[1], weight, groups)):
-        return None
-    plain = set(stride) == {1} and not any(padding) and not transposed and groups == 1
-    if plain and _is_product(c, x, weight):
-        return _product(c, use, x, weight, bias)
-    if _is_cut_by_batch(x, weight, groups):
-        cut = Cut(grain(work, x.shape[0]), {"input": 0, "self": 0}, (0,))
-    else:
-        operands = {"weight": int(transposed), "bias": 0}
-        cut = Cut(max(16, grain(work, y.shape[1])), operands, (1,))
+    if not transposed:
+        window = stride, padding, dilation
+        return _plain(c, use, x, weight, bias, c.output, *window, groups)
+    if subpixels.fits(weight, stride, padding, dilation, output_padding, groups):
+        how, ones = subpixels.plain(c.b, x, weight, bias, stride), [1] * len(stride)
+        window = ones, how.padding, ones
+        places = _plain(c, use, x, how.weight, how.bias, how.result, *window, 1)
+        if places is not None:
+            return subpixels.side_by_side(c.b, places, c.output, stride, padding)
     arguments = {
+        "input": x,
+        "weight": weight,
+        "bias": bias,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "transposed": True,
+        "output_padding": output_padding,
+    }
+    work = _work(x.shape, weight)
+    load = _load("convolution", x, weight, groups, work, transposed)
+    return _call(c, use, arguments, c.output, load)
+
+
+def _plain(
+    c: Context,
+    use: UsableKernels,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    y: TensorType,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Value | None:
+    """A convolution that is not transposed."""
+    load = _load("convolution", x, weight, groups, _work(y.shape, weight), transposed=False)
+    if set(stride) == {1} and not any(padding) and groups == 1 and _is_product(c, x, weight):
+        return _product(c, use, x, weight, bias) if _pays(use, load, x, weight, groups) else None
+    arguments = {
+        "self": x,
         "weight": weight,
         "bias": bias,
         "stride": stride,
@@ -61,14 +92,33 @@ def convolution(
         "dilation": dilation,
         "groups": groups,
     }
+    return _call(c, use, arguments, y, load)
+
+
+def _pays(use: UsableKernels, load: Load, x: Value, weight: Value, groups: int) -> bool:
+    unmeasured = not is_depthwise(x.shape[1], weight, groups)
+    return load.size >= LEAST and use.pays(load, x.dtype, unmeasured=unmeasured)
+
+
+def _call(
+    c: Context, use: UsableKernels, arguments: Mapping[str, Any], y: TensorType, load: Load
+) -> Value | None:
+    """The call of a convolution, where it is worth one."""
+    transposed = "transposed" in arguments
     # On one thread `aten::convolution` uses BLAS for small kernels; this operator is always
     # oneDNN's.
     operator, data = (CONVOLUTION, "input") if transposed else (ONEDNN_CONVOLUTION, "self")
-    if transposed:
-        arguments.update(transposed=True, output_padding=output_padding)
+    x, weight, groups = arguments[data], arguments["weight"], arguments["groups"]
+    if not _pays(use, load, x, weight, groups):
+        return None
+    if _is_cut_by_batch(x, weight, groups):
+        cut = Cut(grain(load.size, x.shape[0]), {"input": 0, "self": 0}, (0,))
+    else:
+        operands = {"weight": int(transposed), "bias": 0}
+        cut = Cut(max(16, grain(load.size, y.shape[1])), operands, (1,))
     call = KernelCall(
         operator,
-        {**arguments, data: x},
+        arguments,
         [y],
         returns=(0,),
         orders={data: _order(c, x)},
@@ -100,7 +150,7 @@ def _product(
     found = use(b, call, x.dtype)
     if found is None:
         return None
-    shape = tuple(c.output.shape[dim] for dim in last)
+    shape = (*(x.shape[dim] for dim in last[:-1]), weight.shape[0])
     return b.transpose(b.reshape(found[0], shape), inverse_order(last))
 
 
