@@ -2,10 +2,10 @@
 
 A transposed convolution with a stride puts so many places in the place of each data point. Where
 the stride divides the kernel, each of these places is a sum over the same neighbors, with weights
-of its own: a plain convolution computes them all, as channels, and they are put side by side (Shi and
-others, "Is the deconvolution layer the same as a convolutional layer?", 2016). XLA's CPU compiler
-goes through the zeros between the data points, and oneDNN's transposed convolutions are slower than
-that where data has channels last.
+of its own: a plain convolution computes them all, as channels, and they are put side by side (Shi
+and others, "Is the deconvolution layer the same as a convolutional layer?", 2016). XLA's CPU
+compiler goes through the zeros between the data points, and oneDNN's transposed convolutions are
+slower than that where data has channels last.
 """
 
 from __future__ import annotations
