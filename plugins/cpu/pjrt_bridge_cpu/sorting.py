@@ -19,11 +19,11 @@ TARGET = "pjrt_bridge.sort.2"
 LEAST = 64
 """Elements from which on it is worth a call."""
 
-_WHOLE = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-_FEW = 20
-"""XLA's CPU compiler finds so many times fewer of the largest float32 without a sort of the others,
-which takes less time."""
+SELECTED = 20
+"""A selection of the largest float32 of a row, at most one of so many elements, is left to XLA's
+CPU compiler, which makes it without a sort and in less time."""
 
+_WHOLE = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 ORDERED = frozenset(("bool", *_WHOLE, "bfloat16", "float16", "float32", "float64"))
 """Names of the element types that have an order, and that calls take."""
 
@@ -49,15 +49,10 @@ class SortedRows(Kernels):
         first: int | None = None,
     ) -> tuple[Value, Value] | None:
         """See `Kernels.sort`."""
-        is_found_faster = descending and total and _are_few(x, dim, first)
-        if not self._sorts(x, dim) or is_found_faster:
-            return super().sort(
-                *(b, x, dim),
-                descending=descending,
-                positions=positions,
-                total=total,
-                first=first,
-            )
+        is_selection = descending and total and _is_selection(x, dim, first)
+        if not self._sorts(x, dim) or is_selection:
+            how = {"descending": descending, "total": total}
+            return super().sort(b, x, dim, **how, positions=positions, first=first)
         order = [*(d for d in range(x.rank) if d != dim), dim]
         line = x if dim == x.rank - 1 else b.transpose(x, order)
         rows = b.reshape(line, (math.prod(line.shape[:-1]), line.shape[-1]))
@@ -72,9 +67,10 @@ class SortedRows(Kernels):
         return self.can_sort and long and x.dtype.name in ORDERED
 
 
-def _are_few(x: Value, dim: int, first: int | None) -> bool:
-    is_found = x.dtype.name == "float32" and dim == x.rank - 1
-    return is_found and first is not None and first * _FEW <= x.shape[dim]
+def _is_selection(x: Value, dim: int, first: int | None) -> bool:
+    """Whether XLA's compiler selects the elements that are read, if they are the largest."""
+    can_select = x.dtype.name == "float32" and dim == x.rank - 1
+    return can_select and first is not None and first * SELECTED <= x.shape[dim]
 
 
 def can_sort(client: Client) -> bool:
