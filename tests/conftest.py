@@ -61,9 +61,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def garbage_of_this_module_alone() -> None:
-    """What other modules left is looked at in every 32nd one only.
+    """Collections of garbage look at objects of earlier modules in every 32nd module only.
 
-    It is millions of objects after some thousands of tests, and collecting garbage takes seconds.
+    After some thousands of tests there are millions, and each collection takes a second.
     """
     if next(_MODULES) % 32 == 0:
         gc.unfreeze()

@@ -163,7 +163,7 @@ def test_what_is_built_fits_its_sources(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "build_native.py"):
         shutil.copy(project / name, tmp_path)
     shutil.copytree(ATEN, folder)
-    # One source holds the revision; the others take a minute.
+    # The revision is compiled into this source; to compile the others takes a minute.
     declared = tmp_path / "pyproject.toml"
     text = declared.read_text()
     kept = str((folder / "module.c").relative_to(tmp_path))

@@ -117,6 +117,13 @@ def direction_of(compare: Any) -> str:
     return str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
 
 
+def kind_of(compare: Any) -> str:
+    """The type of a comparison, such as "FLOAT"; empty where it is that of the elements."""
+    if "compare_type" not in compare.attributes:
+        return ""
+    return str(compare.attributes["compare_type"]).split()[-1].rstrip(">")
+
+
 def selected(select: Any, depth: int = _DEPTH) -> Any:
     """The operand that a selection gives for all elements; None where that is not known."""
     known = truth(select.operands[0], depth)

@@ -25,6 +25,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import (
 from pjrt_bridge.stablehlo.known_numbers import (
     direction_of,
     dtype_of,
+    kind_of,
     maker,
     number,
     selected,
@@ -304,9 +305,7 @@ class Followed:
         return found if known > 0 else self._put("divide", self._put("number", number=1.0), found)
 
     def _compared(self, made: Any, access: Access) -> int:
-        stated = made.attributes
-        # Without a type it is that of the operands.
-        if "compare_type" in stated and "TOTALORDER" in str(stated["compare_type"]):
+        if kind_of(made) == "TOTALORDER":
             raise _NoExpression
         direction = direction_of(made)
         left, right = (self._step(item, access) for item in made.operands)

@@ -15,7 +15,7 @@ from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernel_attributes import Norm
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, name_of, number
+from pjrt_bridge.stablehlo.known_numbers import direction_of, dtype_of, maker, name_of, number
 from pjrt_bridge.stablehlo.patterns.axes import Axes
 from pjrt_bridge.stablehlo.patterns.reading import (
     are_floats,
@@ -210,7 +210,7 @@ def _total(mean: Any) -> tuple[Any, float] | None:
 
 def _is_above(pred: Any) -> bool:
     sides = operands(_spread(pred), "stablehlo.compare")
-    if sides is None or "GT" not in str(maker(_spread(pred)).attributes["comparison_direction"]):
+    if sides is None or direction_of(maker(_spread(pred))) != "GT":
         return False
     left, right = map(number, sides)
     return left is not None and right is not None and left > right

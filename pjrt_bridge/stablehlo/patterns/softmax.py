@@ -10,7 +10,7 @@ from typing import Any
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, name_of, number
+from pjrt_bridge.stablehlo.known_numbers import direction_of, dtype_of, maker, name_of, number
 from pjrt_bridge.stablehlo.patterns.axes import Axes
 from pjrt_bridge.stablehlo.patterns.reading import (
     are_floats,
@@ -122,7 +122,7 @@ def _above_nothing(value: Any) -> Any:
 
 def _is_minus_infinity(pred: Any, value: Any) -> bool:
     sides = operands(pred, "stablehlo.compare")
-    if sides is None or "EQ" not in str(maker(pred).attributes["comparison_direction"]):
+    if sides is None or direction_of(maker(pred)) != "EQ":
         return False
     return number(sides[1]) == -math.inf and are_same(
         _above_nothing(laid_out(sides[0], converted=is_widened)), value

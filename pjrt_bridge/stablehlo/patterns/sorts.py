@@ -1,8 +1,8 @@
 """Sorts that programs write with a comparison of two elements of one operand.
 
 JAX compares floats with one number in the place of all NaN and one in the place of both zeros,
-TensorFlow in the total order of their bits. Another comparison of floats is left as it is: that of
-numbers alone gives no order to NaN.
+TensorFlow in the total order of their bits. Another comparison of floats is left as it is: one of
+type FLOAT gives NaN no place in the order.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pjrt_bridge.stablehlo.kernels import Kernels, convert
 from pjrt_bridge.stablehlo.known_numbers import (
     direction_of,
     dtype_of,
+    kind_of,
     maker,
     name_of,
     number,
@@ -60,9 +61,8 @@ def ordered(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Valu
         if are_told_apart or len(operation.operands) > 1:
             return None
     counts = [_counts(item, dim) for item in handle.operands]
-    wide = any(
-        x.dtype.bits > 32 for x, known in zip(operation.operands, counts, strict=True) if known
-    )
+    given = list(zip(operation.operands, counts, strict=True))
+    wide = any(x.dtype.bits > 32 for x, known in given if known)
     found = kernels.sort(
         b,
         key,
@@ -75,12 +75,14 @@ def ordered(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Valu
     if found is None:
         return None
     values, places = found
-    results = [
-        convert(b, places, x.dtype) if known else kernels.gather_along(b, x, dim, places)
-        for x, known in zip(operation.operands, counts, strict=True)
-        if x is not key
-    ]
-    results.insert(order.key, values)
+    results = []
+    for at, (x, known) in enumerate(given):
+        if at == order.key:
+            results.append(values)
+        elif known:
+            results.append(convert(b, places, x.dtype))
+        else:
+            results.append(kernels.gather_along(b, x, dim, places))
     return results
 
 
@@ -119,7 +121,7 @@ def _comparator_of(sort: Any) -> _Comparator | None:
     key, first = divmod(min(places), 2)
     if first or sorted(places) != [2 * key, 2 * key + 1] or sides[0][1] != sides[1][1]:
         return None
-    kind, replaced = _kind_of(maker(returned)), sides[0][1]
+    kind, replaced = kind_of(maker(returned)), sides[0][1]
     descending = (direction == "GT") == (places[0] < places[1])
     dtype = dtype_of(compared[0])
     if not dtype.is_float:
@@ -137,13 +139,6 @@ def _place(block: Any, value: Any) -> int:
     return next((at for at, item in arguments if value is not None and item == value), -1)
 
 
-def _kind_of(compare: Any) -> str:
-    """The type of a comparison, such as "FLOAT"; empty where it is that of the elements."""
-    if "compare_type" not in compare.attributes:
-        return ""
-    return str(compare.attributes["compare_type"]).split()[-1].rstrip(">")
-
-
 def _side(value: Any) -> tuple[Any, frozenset[str]]:
     """What a side of a comparison is made of, and what of it is replaced by one number."""
     tested, found = [], set()
@@ -159,9 +154,12 @@ def _side(value: Any) -> tuple[Any, frozenset[str]]:
 
 
 def _replaced(pred: Any, chosen: float | None) -> str:
-    """What a condition finds, if it can be replaced by a number; else nothing."""
+    """Which elements a condition is true of, if the chosen number may stand for them in an order.
+
+    "NaN", "zeros", or empty.
+    """
     sides = operands(pred, "stablehlo.compare")
-    if sides is None or chosen is None or _kind_of(maker(pred)) not in ("", "FLOAT"):
+    if sides is None or chosen is None or kind_of(maker(pred)) not in ("", "FLOAT"):
         return ""
     direction = direction_of(maker(pred))
     if direction == "NE" and sides[0] == sides[1] and math.isnan(chosen):

@@ -42,60 +42,36 @@ def convolution(
     alike = () if bias is None else (bias,)
     if not _takes(x, weight, *alike) or not c.output.size:
         return None
+    window = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     if not transposed:
-        window = stride, padding, dilation
-        return _plain(c, use, x, weight, bias, c.output, *window, groups)
+        return _plain(c, use, {"self": x, "weight": weight, "bias": bias, **window}, c.output)
     if subpixels.fits(weight, stride, padding, dilation, output_padding, groups):
-        how, ones = subpixels.plain(c.b, x, weight, bias, stride), [1] * len(stride)
-        window = ones, how.padding, ones
-        places = _plain(c, use, x, how.weight, how.bias, how.result, *window, 1)
-        if places is not None:
-            return subpixels.side_by_side(c.b, places, c.output, stride, padding)
-    arguments = {
-        "input": x,
-        "weight": weight,
-        "bias": bias,
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
-        "groups": groups,
-        "transposed": True,
-        "output_padding": output_padding,
-    }
-    work = _work(x.shape, weight)
-    load = _load("convolution", x, weight, groups, work, transposed)
+        arguments, result = subpixels.plain(c.b, x, weight, bias, stride)
+        channels = _plain(c, use, arguments, result)
+        if channels is not None:
+            return subpixels.interleaved(c.b, channels, c.output, stride, padding)
+    more = {"transposed": True, "output_padding": output_padding}
+    load = _load("convolution", x, weight, groups, _work(x.shape, weight), transposed)
+    arguments = {"input": x, "weight": weight, "bias": bias, **window, **more}
     return _call(c, use, arguments, c.output, load)
 
 
 def _plain(
-    c: Context,
-    use: UsableKernels,
-    x: Value,
-    weight: Value,
-    bias: Value | None,
-    y: TensorType,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
+    c: Context, use: UsableKernels, arguments: Mapping[str, Any], y: TensorType
 ) -> Value | None:
-    """A convolution that is not transposed."""
+    """A convolution that is not transposed, of the arguments of oneDNN's operator."""
+    x, weight, groups = arguments["self"], arguments["weight"], arguments["groups"]
     load = _load("convolution", x, weight, groups, _work(y.shape, weight), transposed=False)
-    if set(stride) == {1} and not any(padding) and groups == 1 and _is_product(c, x, weight):
-        return _product(c, use, x, weight, bias) if _pays(use, load, x, weight, groups) else None
-    arguments = {
-        "self": x,
-        "weight": weight,
-        "bias": bias,
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
-        "groups": groups,
-    }
-    return _call(c, use, arguments, y, load)
+    is_whole = set(arguments["stride"]) == {1} and not any(arguments["padding"]) and groups == 1
+    if not is_whole or not _is_product(c, x, weight):
+        return _call(c, use, arguments, y, load)
+    if not _pays(use, load, x, weight, groups):
+        return None
+    return _product(c, use, x, weight, arguments["bias"])
 
 
 def _pays(use: UsableKernels, load: Load, x: Value, weight: Value, groups: int) -> bool:
+    """Whether a call has enough to do, and was not measured to be slower than XLA's own code."""
     unmeasured = not is_depthwise(x.shape[1], weight, groups)
     return load.size >= LEAST and use.pays(load, x.dtype, unmeasured=unmeasured)
 

@@ -1,36 +1,21 @@
-"""Transposed convolutions as plain ones, whose channels are the places between two data points.
+"""Transposed convolutions as plain ones with more channels.
 
-A transposed convolution with a stride puts so many places in the place of each data point. Where
-the stride divides the kernel, each of these places is a sum over the same neighbors, with weights
-of its own: a plain convolution computes them all, as channels, and they are put side by side (Shi
-and others, "Is the deconvolution layer the same as a convolutional layer?", 2016). XLA's CPU
-compiler goes through the zeros between the data points, and oneDNN's transposed convolutions are
-slower than that where data has channels last.
+A transposed convolution with a stride of s gives s results for each element of its data, along each
+dimension. Where s divides the size of the kernel, each of them is a sum over the same elements,
+with weights of its own. One plain convolution computes them all, as channels of its result, and a
+transposition interleaves them (Shi and others, "Is the deconvolution layer the same as a
+convolutional layer?", 2016). XLA's CPU compiler multiplies the zeros that it puts between the
+elements of the data, and oneDNN's transposed convolutions are slower than that where data has
+channels last.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 from pjrt_bridge.stablehlo import Builder, TensorType, Value
-
-
-class PlainConvolution(NamedTuple):
-    """What computes all places.
-
-    Attributes:
-        weight: (places * out, in, *kernel / stride).
-        bias: one number for each of these channels.
-        padding: before and behind each spatial dimension.
-        result: (batch, places * out, *spatial) of its result.
-    """
-
-    weight: Value
-    bias: Value | None
-    padding: list[int]
-    result: TensorType
 
 
 def fits(
@@ -41,7 +26,16 @@ def fits(
     output_padding: Sequence[int],
     groups: int,
 ) -> bool:
-    """Whether the places are sums over the same neighbors, and the plain ones give all results."""
+    """Whether a plain convolution computes all results of a transposed one, and no sums of zeros.
+
+    Args:
+        weight: (in, out, *kernel).
+        stride: of each spatial dimension, as all that follow but the last.
+        padding: what is cut off at both ends.
+        dilation: of the kernel.
+        output_padding: how many more results there are behind the others.
+        groups: of channels.
+    """
     return (
         groups == 1
         and set(dilation) == {1}
@@ -53,33 +47,49 @@ def fits(
 
 def plain(
     b: Builder, x: Value, weight: Value, bias: Value | None, stride: Sequence[int]
-) -> PlainConvolution:
-    """The plain convolution for a weight (in, out, *kernel) of a transposed one."""
+) -> tuple[dict[str, Any], TensorType]:
+    """The arguments of oneDNN's operator for a plain convolution, and the type of its result.
+
+    Args:
+        b: the builder to emit into.
+        x: (batch, in, *spatial).
+        weight: (in, out, *kernel) of the transposed convolution.
+        bias: (out,), or none.
+        stride: of the transposed convolution.
+
+    Returns:
+        Arguments with a weight (stride * out, in, *kernel / stride), where `stride` is the product
+        of all, and the type (batch, stride * out, *spatial + kernel / stride - 1).
+    """
     inner, outer, *kernel = weight.shape
     count, places = len(stride), math.prod(stride)
     taps = [k // s for k, s in zip(kernel, stride, strict=True)]
     split = b.reshape(
         weight, (inner, outer, *(n for pair in zip(taps, stride, strict=True) for n in pair))
     )
-    # (*stride, out, in, *taps): data comes in the order of the taps turned round.
+    # (*stride, out, in, *taps). A transposed convolution goes through the taps in the other order.
     first = range(2, 2 + 2 * count, 2)
     moved = b.transpose(split, (*(dim + 1 for dim in first), 1, 0, *first))
     packed = b.reshape(moved, (places * outer, inner, *taps))
     size = [n + k - 1 for n, k in zip(x.shape[2:], taps, strict=True)]
     if bias is not None:
         bias = b.reshape(b.broadcast_in_dim(bias, (places, outer), (1,)), (places * outer,))
-    return PlainConvolution(
-        b.reverse(packed, tuple(range(2, 2 + count))),
-        bias,
-        [k - 1 for k in taps],
-        TensorType((x.shape[0], places * outer, *size), x.dtype),
-    )
+    arguments = {
+        "self": x,
+        "weight": b.reverse(packed, tuple(range(2, 2 + count))),
+        "bias": bias,
+        "stride": [1] * count,
+        "padding": [k - 1 for k in taps],
+        "dilation": [1] * count,
+        "groups": 1,
+    }
+    return arguments, TensorType((x.shape[0], places * outer, *size), x.dtype)
 
 
-def side_by_side(
+def interleaved(
     b: Builder, y: Value, result: TensorType, stride: Sequence[int], padding: Sequence[int]
 ) -> Value:
-    """The result of the transposed convolution, of that of the plain one."""
+    """The result of the transposed convolution, whose elements are channels of the plain one."""
     count, (batch, channels) = len(stride), result.shape[:2]
     size = y.shape[2:]
     split = b.reshape(y, (batch, *stride, channels, *size))
