@@ -180,3 +180,41 @@ class Expression:
     def size(self) -> int:
         """The number of elements of each result."""
         return math.prod(self.results[0].shape)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Elements of an array that are copied to a box of another one.
+
+    Attributes:
+        source: the array that they are read of, by its index.
+        begin: the box's first index in each dimension of the result.
+        sizes: how many elements it has along each.
+        first: the element of the source that is read first, in row-major order.
+        steps: for each dimension of the result how far the elements of the source are from each
+            other; 0 where one is repeated, negative where they are read backwards.
+    """
+
+    source: int
+    begin: tuple[int, ...]
+    sizes: tuple[int, ...]
+    first: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """An array whose elements are copied from others.
+
+    Attributes:
+        shape: of the array.
+        boxes: each of its elements is in one of them.
+    """
+
+    MOST_BOXES: ClassVar[int] = 64
+    """So many boxes it has at most."""
+    MOST_SOURCES: ClassVar[int] = 16
+    """It is copied from so many arrays at most."""
+
+    shape: tuple[int, ...]
+    boxes: tuple[Box, ...]

@@ -94,6 +94,22 @@ def number(value: Any, depth: int = _DEPTH) -> float | None:
         return _rounded(compute(*(np.float64(item) for item in numbers if item is not None)), value)
 
 
+def whole_number(value: Any) -> int | None:
+    """The number of a constant of integers that are all the same; None of another value."""
+    made = maker(value)
+    if made is None or made.name != "stablehlo.constant" or not dtype_of(value).is_integer:
+        return None
+    elements = made.attributes["value"]
+    return int(elements.get_splat_value().value) if elements.is_splat else None
+
+
+def is_filled(value: Any) -> bool:
+    """Whether a value is a constant whose elements are all the same."""
+    made = maker(value)
+    is_constant = made is not None and made.name == "stablehlo.constant"
+    return is_constant and bool(made.attributes["value"].is_splat)
+
+
 def truth(value: Any, depth: int = _DEPTH) -> bool | None:
     """What all elements of a bool value are; None where that is not known."""
     made = maker(value)

@@ -8,7 +8,13 @@ import numpy as np
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.kernel_attributes import Combination
+from pjrt_bridge.stablehlo.constant_positions import (
+    constant_positions,
+    read_runs,
+    runs_of,
+    windows_of,
+)
+from pjrt_bridge.stablehlo.kernel_attributes import Assembly, Combination
 
 
 class PositionKernels:
@@ -92,16 +98,16 @@ class PositionKernels:
         """
         return None
 
-    def join(
-        self, b: Builder, arrays: Sequence[Value], ranges: Sequence[tuple[int, int]], dim: int
-    ) -> Value | None:
-        """Emit parts of arrays one behind the other as one kernel; None where there is none.
+    def assemble(self, b: Builder, assembly: Assembly, sources: Sequence[Value]) -> Value | None:
+        """Emit an array whose elements are copied from others as one kernel; here None.
 
         Args:
             b: the builder to emit into.
-            arrays: in memory, row-major; of one element type, and of one shape but for `dim`.
-            ranges: of each the first element along the dimension, and the one behind the last.
-            dim: along which they are put together.
+            assembly: the array.
+            sources: what it is copied from, row-major, of one element type.
+
+        Returns:
+            The array; None: the operations stay as they are.
         """
         return None
 
@@ -118,6 +124,19 @@ class PositionKernels:
             index: integers, of the shape of `x` but for `dim`; or 1 in dimensions along which
                 positions are the same.
         """
+        positions = constant_positions(index, x.shape[dim])
+        if positions is not None and positions.size == index.shape[dim]:
+            runs = runs_of(positions.reshape(-1))
+            if runs is not None:
+                return read_runs(b, x, dim, runs)
+            windows = windows_of(x, dim, positions.reshape(-1))
+            made = None if windows is None else self.assemble(b, windows, [x])
+            if made is not None:
+                return b.reshape(made, (*x.shape[:dim], positions.size, *x.shape[dim + 1 :]))
+        return self.gather_at(b, x, dim, index)
+
+    def gather_at(self, b: Builder, x: Value, dim: int, index: Value) -> Value:
+        """Emit what `gather_along` does, for positions that are computed."""
         dims = [d for d in range(x.rank) if d == dim or index.shape[d] > 1]
         batches = [d for d in dims if d != dim]
         slices = [d for d in range(x.rank) if d not in dims]

@@ -14,8 +14,8 @@ from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns import (
+    assemblies,
     attention,
-    concatenations,
     expressions,
     norms,
     operations,
@@ -82,6 +82,6 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
         "stablehlo.reduce": partial(reductions.reduction, kernels),
     }
     # What the calls of the first round read is in memory, so that the second one makes it roots.
-    joins: Round = {"stablehlo.concatenate": partial(concatenations.joined, kernels)}
+    copies: Round = dict.fromkeys(assemblies.ROOTS, partial(assemblies.assembled, kernels))
     # What only copies goes before what computes, and again where what it reads was computed.
-    return (joins, rewrites, rewrites, joins)
+    return (copies, rewrites, rewrites, copies)

@@ -51,7 +51,7 @@ FROM_MEMORY = frozenset(
 ) | {"func.call", "func.return"}
 """Operations whose operands are in memory."""
 
-_IN_MEMORY = frozenset(
+IN_MEMORY = frozenset(
     f"stablehlo.{name}"
     for name in (
         *("case", "constant", "convolution", "custom_call", "dot_general", "fft", "if", "reduce"),
@@ -209,7 +209,7 @@ class Followed:
         if known is not None:
             return self._put("number", number=known)
         made = maker(value)
-        if made is None or made.name in _IN_MEMORY or self._is_kept(value):
+        if made is None or made.name in IN_MEMORY or self._is_kept(value):
             return self._read(value, access)
         if not _is_step(made):
             return self._read_computed(value, access)

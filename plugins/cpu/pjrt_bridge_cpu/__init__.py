@@ -94,12 +94,12 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     """Products and reductions as they are fast here."""
     if not _is_own(plugin):
         return None
+    from pjrt_bridge_cpu.assembling import can_assemble
     from pjrt_bridge_cpu.bags import can_sum_bags
     from pjrt_bridge_cpu.combining import can_combine
     from pjrt_bridge_cpu.expressions import can_compute
     from pjrt_bridge_cpu.extremes import can_locate
     from pjrt_bridge_cpu.gathering import can_gather
-    from pjrt_bridge_cpu.joining import can_join
     from pjrt_bridge_cpu.norms import can_normalize
     from pjrt_bridge_cpu.pooling import can_pool
     from pjrt_bridge_cpu.recurrences import can_recur
@@ -127,7 +127,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found.can_combine = can_combine(client)
     found.can_compute = can_compute(client)
     found.can_gather = can_gather(client)
-    found.can_join = can_join(client)
+    found.can_assemble = can_assemble(client)
     found.can_locate = can_locate(client)
     found.can_multiply_thin = can_multiply_thin(client)
     found.can_normalize = can_normalize(client)

@@ -33,10 +33,10 @@ class GatheredElements(Kernels):
 
     can_gather = False
 
-    def gather_along(self, b: Builder, x: Value, dim: int, index: Value) -> Value:
-        """See `Kernels.gather_along`."""
+    def gather_at(self, b: Builder, x: Value, dim: int, index: Value) -> Value:
+        """See `Kernels.gather_at`."""
         if not self._gathers(x, dim, index):
-            return super().gather_along(b, x, dim, index)
+            return super().gather_at(b, x, dim, index)
         shape = (*x.shape[:dim], index.shape[dim], *x.shape[dim + 1 :])
         return b.reshape(gather(b, in_three(b, x, dim), in_three(b, index, dim)), shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pjrt_bridge_cpu.assembling import AssembledArrays
 from pjrt_bridge_cpu.bags import SummedBags
 from pjrt_bridge_cpu.bfloat16_products import Bfloat16Products
 from pjrt_bridge_cpu.combining import CombinedElements
@@ -12,7 +13,6 @@ from pjrt_bridge_cpu.expressions import FusedExpressions
 from pjrt_bridge_cpu.extremes import LocatedExtremes
 from pjrt_bridge_cpu.functions import VectorFunctions
 from pjrt_bridge_cpu.gathering import GatheredElements
-from pjrt_bridge_cpu.joining import JoinedParts
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
@@ -27,13 +27,13 @@ from pjrt_bridge_cpu.weighing import WeighedSums
 
 
 class XlaKernels(
+    AssembledArrays,
     CombinedElements,
     DepthwiseSums,
     ConvolutionsInOrder,
     FusedExpressions,
     GatheredElements,
     BlockedReductions,
-    JoinedParts,
     LocatedExtremes,
     MaterializedValues,
     NormalizedRows,

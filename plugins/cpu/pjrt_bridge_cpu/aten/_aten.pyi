@@ -2,6 +2,9 @@
 
 from os import PathLike
 
+ASSEMBLE_BOXES: int
+"""Address of the XLA_FFI_Handler that copies elements to their places (`native/assemble.h`)."""
+
 CHECK_DIVISORS: int
 """Address of the XLA_FFI_Handler that checks divisors (`native/divisors.h`)."""
 
@@ -22,9 +25,6 @@ GATHER_ALONG: int
 
 HANDLER: int
 """Address of the XLA_FFI_Handler."""
-
-JOIN_PARTS: int
-"""Address of the XLA_FFI_Handler that joins parts of arrays (`native/join.h`)."""
 
 MULTIPLY_THIN: int
 """Address of the XLA_FFI_Handler that multiplies few rows by weights (`native/thin.h`)."""

@@ -6,7 +6,8 @@
  * finds. A program may come from anywhere, so only the operators that `connect` was given are
  * called.
  *
- *     bags.c       another custom call, which needs no operator: sums of bags of rows
+ *     assemble.c   another custom call, which needs no operator: copies of elements to their places
+ *     bags.c       another one: sums of bags of rows
  *     call.c       what a program says, compared with the operator and the buffers
  *     combine.c    another one: updates along a dimension
  *     divide.c     threads for large work
@@ -15,7 +16,6 @@
  *     extremes.c   another one: positions of extremes
  *     frame.c      what every custom call does with its caller
  *     gather.c     another one: elements at positions along a dimension
- *     join.c       another one: parts of arrays, one behind the other
  *     norm.c       another one: layer norm, RMS norm and group norm
  *     parts.c      a large call on several threads
  *     pool.c       another one: maxima of windows, and their gradients
@@ -35,6 +35,7 @@
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
+#include "assemble.h"
 #include "bags.h"
 #include "call.h"
 #include "combine.h"
@@ -42,7 +43,6 @@
 #include "expression.h"
 #include "extremes.h"
 #include "gather.h"
-#include "join.h"
 #include "norm.h"
 #include "pool.h"
 #include "positions.h"
@@ -210,13 +210,13 @@ PyInit__aten(void)
     if (!module)
         return NULL;
     if (add_address(module, "HANDLER", (void *)handle) ||
+        add_address(module, "ASSEMBLE_BOXES", (void *)assemble_boxes) ||
         add_address(module, "CHECK_DIVISORS", (void *)check_divisors) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         add_address(module, "COMBINE_ALONG", (void *)combine_along) ||
         add_address(module, "COMPUTE_EXPRESSION", (void *)compute_expression) ||
         add_address(module, "FIND_EXTREMES", (void *)find_extremes) ||
         add_address(module, "GATHER_ALONG", (void *)gather_along) ||
-        add_address(module, "JOIN_PARTS", (void *)join_parts) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "NORMALIZE_ROWS", (void *)normalize_rows) ||
         add_address(module, "POOL_GRADIENTS", (void *)pool_gradients) ||

@@ -1,0 +1,255 @@
+"""Arrays whose elements are copied from arrays in memory, by any sequence of operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.orders import memory_order
+from pjrt_bridge.stablehlo.builder.rewriting import Operation
+from pjrt_bridge.stablehlo.kernel_attributes import Assembly, Box
+from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.stablehlo.known_numbers import is_filled, maker, name_of, whole_number
+from pjrt_bridge.stablehlo.patterns import boxes, donations
+from pjrt_bridge.stablehlo.patterns.following import FROM_MEMORY, IN_MEMORY
+from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
+
+_DEPTH = 32
+"""Operations that are followed, one behind the other."""
+
+_STEPS = 4
+"""Arrays that are written one behind the other, where a shape has no boxes of another one's."""
+
+
+def assembled(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
+    """An operation that moves elements, by `Kernels.assemble`, if its result is read from memory.
+
+    What it is copied from has to be in memory, but for an eighth of as many elements as it has;
+    these are written there first, and not as the whole is computed.
+    """
+    root = operation.handle.results[0]
+    made = _written(kernels, b, operation, root, _STEPS) if _is_kept(root) else None
+    return None if made is None else [made]
+
+
+def _is_kept(root: Any) -> bool:
+    """Whether a value is read from memory, and otherwise only to move its elements once more."""
+    readers = list(_readers(root))
+    is_product = any(reader.name == "stablehlo.dot_general" for reader in readers)
+    if is_product and name_of(root) == "stablehlo.transpose":
+        # A compiler makes it a part of the product.
+        return False
+    return any(reader.name in FROM_MEMORY for reader in readers) and all(
+        reader.name in FROM_MEMORY or reader.name in ROOTS for reader in readers
+    )
+
+
+def _readers(value: Any) -> Iterator[Any]:
+    """The operations that read a value, or a reshape of it."""
+    for use in value.uses:
+        user = getattr(use.owner, "operation", use.owner)
+        if user.name == "stablehlo.reshape":
+            yield from _readers(user.results[0])
+        elif user.name != "func.return" or not donations.may_take_memory(user, use.operand_number):
+            yield user
+
+
+def _written(
+    kernels: Kernels, b: Builder, operation: Operation, value: Any, steps: int
+) -> Value | None:
+    """A value as one kernel writes it; None where there is none.
+
+    Args:
+        kernels: of the target.
+        b: the builder to emit into.
+        operation: the place where it is written.
+        value: the value.
+        steps: arrays that may be written for it.
+    """
+    followed = _Followed()
+    try:
+        found = followed.boxes(value, _DEPTH)
+    except (_NoBoxes, boxes.TooManyBoxes):
+        return None
+    used = sorted({box.source for box in found})
+    found = [replace(box, source=used.index(box.source)) for box in found]
+    shape, sources = shape_of(value), [followed.sources[at] for at in used]
+    is_filled = all(not any(box.steps) for box in found)
+    is_copy = [boxes.contiguous(box) for box in found] == [shape]
+    if is_filled or is_copy or len(sources) > Assembly.MOST_SOURCES:
+        return None
+    if len(found) > Assembly.MOST_BOXES:
+        return None
+    operands, computed = list[Value](), 0
+    for source in sources:
+        operand, is_known = _source(kernels, b, operation, source, steps)
+        if memory_order(operand) != tuple(range(operand.rank)):
+            return None
+        operands.append(operand)
+        computed += 0 if is_known else math.prod(shape_of(source))
+    if computed > math.prod(shape) / 8:
+        return None
+    return kernels.assemble(b, Assembly(tuple(shape), tuple(found)), operands)
+
+
+def _source(
+    kernels: Kernels, b: Builder, operation: Operation, value: Any, steps: int
+) -> tuple[Value, bool]:
+    """What an array is copied from, where an operation stands, and whether it is in memory."""
+    if name_of(value) in ROOTS and steps:
+        made = _written(kernels, b, operation, value, steps - 1)
+        if made is not None:
+            return made, True
+    found = operation.value(value)
+    if is_filled(value) and found.rank:
+        return b.slice(found, [0] * found.rank, [1] * found.rank), True
+    made = maker(value)
+    while made is not None and made.name == "stablehlo.reshape":
+        made = maker(made.operands[0])
+    return found, made is None or made.name in IN_MEMORY
+
+
+class _NoBoxes(Exception):
+    """The elements of a value are no copies of others, or too many operations lead to them."""
+
+
+class _Followed:
+    """The boxes of values.
+
+    Attributes:
+        sources: the arrays that they are read of.
+    """
+
+    def __init__(self) -> None:
+        self.sources: list[Any] = []
+
+    def boxes(self, value: Any, depth: int) -> list[Box]:
+        """The boxes of a value; so many operations are followed."""
+        if any(size < 1 for size in shape_of(value)) or not depth:
+            raise _NoBoxes
+        follow = _FOLLOWED.get(name_of(value))
+        found = None if follow is None else follow(self, maker(value), depth - 1)
+        return [self.source(value)] if found is None else found
+
+    def source(self, value: Any, shape: Sequence[int] | None = None) -> Box:
+        """A value that is read from memory; with a shape: its only element everywhere."""
+        if value not in self.sources:
+            self.sources.append(value)
+        at = self.sources.index(value)
+        if is_filled(value) or shape is not None:
+            return boxes.filled(at, shape_of(value) if shape is None else shape)
+        return boxes.whole(at, shape_of(value))
+
+    def sliced(self, made: Any, depth: int) -> list[Box]:
+        starts, strides = integers(made, "start_indices"), integers(made, "strides")
+        sizes = shape_of(made.results[0])
+        cut = (
+            boxes.sliced(box, starts, sizes, strides) for box in self.boxes(made.operands[0], depth)
+        )
+        return [box for box in cut if box is not None]
+
+    def reversed(self, made: Any, depth: int) -> list[Box]:
+        (array,) = made.operands
+        dims = integers(made, "dimensions")
+        return [
+            boxes.reversed_along(box, shape_of(array), dims) for box in self.boxes(array, depth)
+        ]
+
+    def transposed(self, made: Any, depth: int) -> list[Box]:
+        permutation = integers(made, "permutation")
+        return [boxes.transposed(box, permutation) for box in self.boxes(made.operands[0], depth)]
+
+    def repeated(self, made: Any, depth: int) -> list[Box]:
+        (array,) = made.operands
+        shape, result = shape_of(array), shape_of(made.results[0])
+        dims = integers(made, "broadcast_dimensions")
+        return [boxes.repeated(box, shape, result, dims) for box in self.boxes(array, depth)]
+
+    def joined(self, made: Any, depth: int) -> list[Box]:
+        dim = int(made.attributes["dimension"])
+        found, at = list[Box](), [0] * len(shape_of(made.results[0]))
+        for part in made.operands:
+            if shape_of(part)[dim]:
+                found += [boxes.moved(box, at) for box in self.boxes(part, depth)]
+            at[dim] += shape_of(part)[dim]
+        return found
+
+    def padded(self, made: Any, depth: int) -> list[Box]:
+        array, value = made.operands
+        low, high = integers(made, "edge_padding_low"), integers(made, "edge_padding_high")
+        if any(integers(made, "interior_padding")):
+            raise _NoBoxes
+        shape, result = shape_of(array), shape_of(made.results[0])
+        # Negative numbers cut.
+        starts = [max(0, -size) for size in low]
+        kept = [
+            size - start - max(0, -end)
+            for size, start, end in zip(shape, starts, high, strict=True)
+        ]
+        begin = [max(0, size) for size in low]
+        if any(size < 1 for size in kept):
+            return [self.source(value, result)]
+        inside = (
+            boxes.sliced(box, starts, kept, [1] * len(kept)) for box in self.boxes(array, depth)
+        )
+        found = [boxes.moved(box, begin) for box in inside if box is not None]
+        if kept != list(result):
+            found += boxes.without(self.source(value, result), begin, kept)
+        return found
+
+    def overwritten(self, made: Any, depth: int) -> list[Box] | None:
+        array, part, *starts = made.operands
+        if name_of(array) not in _FOLLOWED and not is_filled(array):
+            # A compiler writes the part into the array's memory.
+            return None
+        shape, sizes = shape_of(array), shape_of(part)
+        known = [whole_number(start) for start in starts]
+        begin = [
+            # A part that would reach beyond the end is moved (StableHLO specification).
+            min(max(start, 0), size - own)
+            for start, size, own in zip(known, shape, sizes, strict=True)
+            if start is not None
+        ]
+        if len(begin) < len(shape):
+            raise _NoBoxes
+        outside = (boxes.without(box, begin, sizes) for box in self.boxes(array, depth))
+        found = [box for parts in outside for box in parts]
+        return [*found, *(boxes.moved(box, begin) for box in self.boxes(part, depth))]
+
+    def reshaped(self, made: Any, depth: int) -> list[Box] | None:
+        (array,) = made.operands
+        if name_of(array) not in _FOLLOWED:
+            return None
+        before = len(self.sources)
+        found = self.boxes(array, depth)
+        shape, result = shape_of(array), shape_of(made.results[0])
+        try:
+            other = boxes.reshaped(found, shape, result)
+        except boxes.TooManyBoxes:
+            other = None
+        if other is None:
+            # The array is written, and read in its other shape.
+            del self.sources[before:]
+            source = self.source(array)
+            return [boxes.whole(source.source, result)]
+        return other
+
+
+_Follow = Callable[[_Followed, Any, int], "list[Box] | None"]
+_FOLLOWED: Mapping[str, _Follow] = {
+    "stablehlo.broadcast_in_dim": _Followed.repeated,
+    "stablehlo.concatenate": _Followed.joined,
+    "stablehlo.dynamic_update_slice": _Followed.overwritten,
+    "stablehlo.pad": _Followed.padded,
+    "stablehlo.reshape": _Followed.reshaped,
+    "stablehlo.reverse": _Followed.reversed,
+    "stablehlo.slice": _Followed.sliced,
+    "stablehlo.transpose": _Followed.transposed,
+}
+"""What moves elements; None of it: its result is read from memory."""
+
+ROOTS = tuple(name for name in _FOLLOWED if name != "stablehlo.reshape")
+"""The operations that are looked at."""
