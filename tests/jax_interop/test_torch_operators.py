@@ -352,3 +352,32 @@ def test_what_is_negated_or_conjugated_lazily() -> None:
         for _ in range(3):
             torch.testing.assert_close(negate(plain), -plain)
         torch.testing.assert_close(negate(lazy), -lazy)
+
+
+def test_functions_that_the_same_code_calls_are_told_apart() -> None:
+    """Dynamo knows a function by its code, which all functions of JAX have in common."""
+    x = torch.arange(6.0).reshape(2, 3)
+    functions = [lambda x: x * 2, lambda x: x + 5, lambda x: x[:, ::2], lambda x: x * 2]
+    found = []
+    for function in functions:
+        operator = torch_op(function)
+        found.append(_compiled(lambda x, operator=operator: operator(x))(x))
+    for item, expected in zip(found, [x * 2, x + 5, x[:, ::2], x * 2], strict=True):
+        assert_close(item, expected)
+
+
+def test_a_module_calls_the_function_that_it_has_now() -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.function = torch_op(lambda x: x * 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = self.function(x)
+            return made
+
+    module, x = Layer(), torch.ones(3)
+    compiled = _compiled(module)
+    assert_close(compiled(x), x * 2)
+    module.function = torch_op(lambda x: x * 3)
+    assert_close(compiled(x), x * 3)

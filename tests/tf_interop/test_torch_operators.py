@@ -81,3 +81,14 @@ def test_results_whose_sizes_depend_on_data_are_refused() -> None:
     places = torch_op(lambda x: tf.where(x > 0))
     with pytest.raises(ProgramError, match=r"shape \(None, 1\), whose sizes depend on data"):
         places(torch.ones(2))
+
+
+def test_functions_that_the_same_code_calls_are_told_apart() -> None:
+    x, found = torch.arange(6.0).reshape(2, 3), []
+    for function in (lambda x: x * 2, lambda x: x + 5):
+        operator = torch_op(function)
+        compiled = torch.compile(
+            lambda x, operator=operator: operator(x), backend="pjrt", fullgraph=True
+        )
+        found.append(compiled(x))
+    torch.testing.assert_close(found, [x * 2, x + 5])

@@ -7,6 +7,7 @@ call of the operator of foreign functions.
 from __future__ import annotations
 
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -24,6 +25,9 @@ from pjrt_bridge.torch_interop.foreign.arguments import (
 from pjrt_bridge.torch_interop.foreign.operator import at_compile_time, call
 from pjrt_bridge.torch_interop.foreign.structures import LEAF, Structure, flatten, unflatten
 from pjrt_bridge.torch_interop.foreign_functions import ArrayFunction, ForeignFunction
+
+_NUMBERS = itertools.count()
+"""Of operators, one after the other."""
 
 Make = Callable[[ArrayFunction, str, frozenset[int]], ForeignFunction]
 """Makes a foreign function of one for arrays in order, its label, and which arrays are numbers."""
@@ -56,7 +60,7 @@ def as_operator(
     if is_compiling():
         compat.break_graph("operators of foreign functions are made outside of compiled functions")
     owner = _ForeignOperator(function, make, framework, keyed, row_dims)
-    names = owner.names
+    names, identity = owner.names, f"{owner.label} {next(_NUMBERS)}"
     static = frozenset(_static_names(owner.label, names, static_argnums, static_argnames))
 
     @wraps(function)
@@ -81,7 +85,7 @@ def as_operator(
         tensors = as_tensors(leaves)
         if keyed:
             tensors.append(random_key(leaves))
-        found = owner.instance(tuple(structures), tuple(kwargs), weak, tuple(constants))
+        found = owner.instance(identity, tuple(structures), tuple(kwargs), weak, tuple(constants))
         results = call(found, tensors)
         returned = owner.returned(found)
         if not is_compiling() and _are_same(tensors, args):
@@ -159,12 +163,22 @@ class _ForeignOperator:
     @at_compile_time
     def instance(
         self,
+        identity: str,
         structures: tuple[Structure, ...],
         keywords: tuple[str, ...],
         weak: tuple[int, ...],
         constants: tuple[Any, ...],
     ) -> str:
-        """The name of the function for arguments of this nesting."""
+        """The name of the function for arguments of this nesting.
+
+        Args:
+            identity: of the operator. Dynamo compares texts that a call is given in each call, but
+                not the object whose method it takes for a constant.
+            structures: the nesting of the arguments.
+            keywords: the names of the last ones.
+            weak: which leaves are numbers.
+            constants: the static arguments.
+        """
         key = (structures, keywords, weak, constants)
         found = self._instances.get(key)
         if found is None:
