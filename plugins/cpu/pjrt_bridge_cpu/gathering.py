@@ -48,7 +48,13 @@ class GatheredElements(Kernels):
         if is_worth_joining(x, dims):
             size = math.prod(x.shape[first:behind])
             line = b.reshape(x, (*x.shape[:first], size, *x.shape[behind:]))
-            at = joined_positions(b, [x.shape[dim] for dim in dims], positions, nearest=True)
+            sizes = [x.shape[dim] for dim in dims]
+            # The call itself moves a position along one dimension to the nearest.
+            at = (
+                positions[0]
+                if len(dims) == 1
+                else joined_positions(b, sizes, positions, nearest=True)
+            )
             index = b.reshape(at, [at.size if d == first else 1 for d in range(line.rank)])
             if self._gathers(line, first, index):
                 found = self.gather_along(b, line, first, index)
