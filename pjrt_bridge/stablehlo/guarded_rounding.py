@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo.known_numbers import number
 from pjrt_bridge.stablehlo.rewriting import (
     ON_TENSORS,
     Emitting,
@@ -52,6 +53,9 @@ _INVERTED = {
     _RSQRT: (_POWER,),
 }
 """Functions, and those whose results as their first operands a compiler sees through."""
+_DEPTH = 6
+"""Operations that are followed from a divisor to constants."""
+
 _DIVISORS = (_DIVIDE, _EXP, _POWER)
 """Operations that a compiler joins with a division by their results."""
 
@@ -148,12 +152,25 @@ def _constant_factor(product: Any) -> float | None:
 
 def _has_inexact_reciprocal(dividend: Any, divisor: Any) -> bool:
     """Whether a compiler would multiply with a number that is not the divisor's reciprocal."""
-    if not is_constant(divisor) or is_constant(dividend):
+    if not _is_folded(divisor, _DEPTH) or _is_folded(dividend, _DEPTH):
         return False
-    number = constant_of(divisor)
-    if number is None:
+    known = number(divisor)
+    if known is None:
         return True
-    if number == 0 or not math.isfinite(number):
+    if known == 0 or not math.isfinite(known):
         return False
-    is_power_of_two = abs(math.frexp(number)[0]) == 0.5
-    return not is_power_of_two or 1 / abs(number) < _SMALLEST[element_of(divisor.type)]
+    is_power_of_two = abs(math.frexp(known)[0]) == 0.5
+    return not is_power_of_two or 1 / abs(known) < _SMALLEST[element_of(divisor.type)]
+
+
+def _is_folded(value: Any, depth: int) -> bool:
+    """Whether a compiler makes a constant of a value, as it is computed of constants alone.
+
+    Args:
+        value: of the program.
+        depth: operations that are followed from it.
+    """
+    if is_constant(value):
+        return True
+    operands = getattr(maker_of(value), "operands", ())
+    return depth > 0 and len(operands) > 0 and all(_is_folded(item, depth - 1) for item in operands)

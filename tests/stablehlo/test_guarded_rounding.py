@@ -140,6 +140,34 @@ def test_a_quotient_by_a_constant_is_rounded_once(client: Client, divisor: float
     np.testing.assert_array_equal(found.to_numpy(), x / np.float32(divisor))
 
 
+COMPUTED = {
+    "a difference": ("3.0", "-3.0", "%d = stablehlo.subtract %b, %c", 6.0),
+    "a product": ("3.5", "2.0", "%d = stablehlo.multiply %b, %c", 7.0),
+    "a root": ("9.0", "0.0", "%d = stablehlo.sqrt %b", 3.0),
+    "a choice of the compiler": ("5.0", "1.0", "%d = stablehlo.maximum %b, %c", 5.0),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("shape", ["", "399x"], ids=["one number", "an array"])
+def test_a_quotient_by_what_a_compiler_makes_a_constant_of(
+    client: Client, name: str, shape: str
+) -> None:
+    first, second, step, divisor = COMPUTED[name]
+    x = np.arange(1, 400, dtype=np.float32)
+    dims = "[0]" if shape else "[]"
+    text = f"""
+      func.func @main(%x: tensor<399xf32>) -> tensor<399xf32> {{
+        %b = stablehlo.constant dense<{first}> : tensor<{shape}f32>
+        %c = stablehlo.constant dense<{second}> : tensor<{shape}f32>
+        {step} : tensor<{shape}f32>
+        %e = stablehlo.broadcast_in_dim %d, dims = {dims} : (tensor<{shape}f32>) -> tensor<399xf32>
+        %r = stablehlo.divide %x, %e : tensor<399xf32>
+        return %r : tensor<399xf32> }}"""
+    (found,) = client.compile(text)(x)
+    np.testing.assert_array_equal(found.to_numpy(), x / np.float32(divisor))
+
+
 @pytest.mark.parametrize(("element", "bits"), [("f32", 32), ("bf16", 16), ("ui8", 8), ("i64", 64)])
 def test_bits_of_types(element: str, bits: int) -> None:
     assert bits_of(element) == bits

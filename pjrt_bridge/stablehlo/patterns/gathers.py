@@ -66,12 +66,8 @@ def _along(
         taken: the dimensions of `x` that the result has from the positions.
     """
     (dim, *others) = numbers.start_index_map
-    at = {
-        dim: place
-        for dim, place in zip(
-            numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True
-        )
-    }
+    batches = numbers.operand_batching_dims, numbers.start_indices_batching_dims
+    at = dict(zip(*batches, strict=True))
     left = [place for place in range(index.rank - 1) if place not in at.values()]
     if others or len(left) != 1:
         return None
