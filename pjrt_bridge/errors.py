@@ -48,8 +48,10 @@ class PjrtBridgeError(Exception):
     """Root of all errors that the bridge raises on purpose."""
 
 
-class PjrtError(PjrtBridgeError):
+class PjrtError(PjrtBridgeError, RuntimeError):
     """A plugin returned a `PJRT_Error`.
+
+    It is a RuntimeError, as errors of devices are in PyTorch and JAX.
 
     Attributes:
         code: the status code; a number the bridge does not know stays an int.

@@ -228,6 +228,40 @@ def test_errors_are_those_of_the_operator() -> None:
     assert (here + 1).sum().item() == 12
 
 
+def test_errors_of_data_are_caught_as_those_of_the_host() -> None:
+    # Of so many elements, the computation ends after the call.
+    many = 100_000
+
+    def divided(device: str) -> torch.Tensor:
+        ones = torch.ones(many, dtype=torch.int32, device=device)
+        return (ones // torch.zeros_like(ones)).cpu()
+
+    def drawn(device: str) -> torch.Tensor:
+        return torch.bernoulli(torch.full((many,), 2.0, device=device)).cpu()
+
+    def scattered(device: str) -> torch.Tensor:
+        zeros = torch.zeros(many, device=device)
+        return zeros.masked_scatter_(zeros == 0, torch.ones(3, device=device)).cpu()
+
+    def lost(device: str) -> torch.Tensor:
+        inputs = torch.full((many,), 2.0, device=device)
+        return torch.nn.functional.binary_cross_entropy(inputs, torch.ones_like(inputs)).cpu()
+
+    def found(device: str) -> torch.Tensor:
+        return torch.ones(many, device=device)[torch.full((many,), many, device=device)].cpu()
+
+    for call, kind in (
+        (divided, RuntimeError),
+        (drawn, RuntimeError),
+        (scattered, RuntimeError),
+        (lost, RuntimeError),
+        (found, IndexError),
+    ):
+        for device in ("cpu", "pjrt"):
+            with pytest.raises(kind):
+                call(device)
+
+
 def test_results_keep_the_strides_that_torch_gives_them() -> None:
     x = torch.arange(8).reshape(2, 4)
     for found in (x.t().view(-1, 2, 2).abs(), torch.abs(x.t()), x.t().float().exp()):
