@@ -130,6 +130,11 @@ def is_same_size(one: Any, other: Any) -> bool:
     return bool(one == other) or bool(sympy.expand(one - other) == 0)
 
 
+def renamed(size: Any, names: Mapping[Any, Any]) -> Any:
+    """A size, number or expression, with other symbols for some of its own."""
+    return size if is_number(size) else size.xreplace(names)
+
+
 def solved(
     equal: Iterable[tuple[Any, Any]], symbols: Container[Any], known: Mapping[Any, Any]
 ) -> dict[Any, Any]:
