@@ -416,3 +416,19 @@ def test_labels_and_words_have_batches_of_their_own() -> None:
     assert all(graph.on_device == len(graph.segments) for graph in graphs)
     assert not any("not padded" in (graph.trigger or "") for graph in graphs)
     assert len(graphs) <= 8
+
+
+def test_squares_are_cut_out_of_the_middle_of_images() -> None:
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        return x[..., top : top + side, left : left + side] * 2
+
+    run = torch.compile(cut, backend="pjrt", fullgraph=True)
+    random = Random(0)
+    for _ in range(30):
+        x = torch.randn(2, random.randint(4, 70), random.randint(4, 70))
+        assert_same(run(x), cut(x))
+    assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+    assert len(compiled_graphs()) <= 12
