@@ -119,6 +119,7 @@ from pjrt_bridge.torch_interop.compat.promises.size_expressions import (
     is_number,
     is_same_size,
     quotient,
+    renamed,
     solved,
     subtracted_symbols,
 )
@@ -241,6 +242,7 @@ __all__ = [
     "recompile_reasons",
     "register_gradients",
     "remove_forward_hooks",
+    "renamed",
     "renew_views",
     "report_strides",
     "results_of_their_own",

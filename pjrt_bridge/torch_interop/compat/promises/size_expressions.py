@@ -130,6 +130,30 @@ def is_same_size(one: Any, other: Any) -> bool:
     return bool(one == other) or bool(sympy.expand(one - other) == 0)
 
 
+def is_never_negative(size: Any) -> bool:
+    """Whether a size, number or expression, can be seen not to be negative in any call.
+
+    No operand of a minimum is smaller than it, and none of a maximum is larger.
+    """
+    size = sympy.sympify(size)
+    if isinstance(size, FloorDiv):
+        whole, divisor = size.args
+        return bool(divisor.is_positive) and is_never_negative(whole)
+    size = sympy.expand(size)
+    if size.is_nonnegative:
+        return True
+    for term in sympy.Add.make_args(size):
+        factor, rest = term.as_coeff_Mul()
+        if (isinstance(rest, Min) and factor < 0) or (isinstance(rest, Max) and factor > 0):
+            return any(is_never_negative(size - term + factor * item) for item in rest.args)
+    return False
+
+
+def renamed(size: Any, names: Mapping[Any, Any]) -> Any:
+    """A size, number or expression, with other symbols for some of its own."""
+    return size if is_number(size) else size.xreplace(names)
+
+
 def solved(
     equal: Iterable[tuple[Any, Any]], symbols: Container[Any], known: Mapping[Any, Any]
 ) -> dict[Any, Any]:

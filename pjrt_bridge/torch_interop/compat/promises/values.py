@@ -27,7 +27,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._sympy.functions import FloorDiv
 
 from pjrt_bridge.torch_interop.compat.promises.graphs import graph_attribute
-from pjrt_bridge.torch_interop.compat.promises.size_expressions import divided
+from pjrt_bridge.torch_interop.compat.promises.size_expressions import (
+    divided,
+    is_never_negative,
+)
 
 DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -283,6 +286,6 @@ def symbol_ranges(value: Any) -> dict[Any, Any]:
 
 def sign(number: Any) -> int | None:
     """-1 where a number is negative in all calls of a graph, 1 where in none; None otherwise."""
-    if statically_known_true(number >= 0):
+    if statically_known_true(number >= 0) or is_never_negative(expression(number)):
         return 1
     return -1 if statically_known_true(number < 0) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import torch
 from torch import fx
@@ -11,7 +11,7 @@ from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.addressing import addresses_storage, sharing_storage
 from pjrt_bridge.torch_interop.nodes import source_line
-from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol, is_symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.operators.strides import (
     ADDRESSES,
@@ -41,19 +41,38 @@ def find(
         following: see `Paddable`.
     """
     places = _places(module.graph)
+    names = _other_names(following or {}, places)
     of_arguments = {
-        symbol: size
+        symbol: renamed
         for symbol, size in (following or {}).items()
-        if symbol in places and free_symbols(size) <= places.keys()
+        if symbol in places
+        and free_symbols(renamed := compat.renamed(size, names)) <= places.keys()
+        and renamed != symbol
+    }
+    known = {
+        name: {
+            dim: tuple(compat.renamed(factor, names) for factor in extent)
+            for dim, extent in dims.items()
+        }
+        for name, dims in (hints or {}).items()
     }
     with compat.following(of_arguments):
-        return _find(module, places, hints, memory, of_arguments, checks_positions=checks_positions)
+        return _find(module, places, known, memory, of_arguments, checks_positions=checks_positions)
+
+
+def _other_names(following: Mapping[Symbol, Size], places: Container[Symbol]) -> dict[Symbol, Size]:
+    """Symbols of the forward graph that no argument has, by one that is equal and that one has."""
+    found: dict[Symbol, Size] = {}
+    for symbol, size in following.items():
+        if symbol in places and is_symbol(size) and size not in places:
+            found.setdefault(size, symbol)
+    return found
 
 
 def _find(
     module: fx.GraphModule,
     places: Mapping[Symbol, Sequence[tuple[int, int | None]]],
-    hints: Mapping[str, PaddedDims] | None,
+    hints: Mapping[str, PaddedDims],
     memory: PaddingMemory,
     following: Mapping[Symbol, Size],
     *,
@@ -62,7 +81,7 @@ def _find(
     # Sizes of ragged dimensions are names, with which nothing can be calculated.
     ragged = any(map(_is_ragged, module.graph.find_nodes(op="placeholder")))
     refused = dict.fromkeys(places, "") if ragged else _addressed(module.graph)
-    known = dict(hints or {})
+    known = dict(hints)
     while True:
         walk = Walk(
             module,

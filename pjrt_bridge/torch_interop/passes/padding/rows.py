@@ -122,7 +122,12 @@ class Use:
     def promised_alike(self, promise: torch.Tensor) -> PaddedDims:
         """As `promised`, for a result whose rows are the same: it may be merged in any way."""
         self.alike = True
-        return {at: self._hints.get(at, extent) for at, extent in self.promised(promise).items()}
+        found = dict(self.promised(promise))
+        for at in found.keys() & self._hints.keys():
+            # A hint may come from another graph, where the size has other names.
+            if compat.is_same_size(product(self._hints[at]), product(found[at])):
+                found[at] = self._hints[at]
+        return found
 
     def named(self, name: str, rank: int) -> set[int]:
         """Dimensions that an argument names, counted from the front; all where it names none."""

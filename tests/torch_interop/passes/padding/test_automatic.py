@@ -1,5 +1,6 @@
 """Sizes that change, as users have them: without options."""
 
+import copy
 import math
 from collections.abc import Callable
 from random import Random
@@ -378,3 +379,56 @@ def test_strides_of_padded_copies_of_columns(
         found, expected = run(x), columns(x)
         assert_same(found, expected)
         assert found.stride() == expected.stride()
+
+
+def test_labels_and_words_have_batches_of_their_own() -> None:
+    """Torch gives each a symbol, and the backward graph has only one of the two."""
+    config = transformers.BertConfig(
+        vocab_size=64,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = transformers.BertForMaskedLM(config)
+
+        def forward(self, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=words, labels=labels).loss
+
+    model = Loss()
+    other = copy.deepcopy(model)
+    run = torch.compile(model, backend="pjrt")
+    for length, batch in ((50, 2), (70, 3), (80, 4), (33, 2), (60, 2), (90, 4), (17, 3), (100, 4)):
+        words, labels = texts(length, batch)
+        for one in (model, other):
+            one.zero_grad()
+        run(words, labels).backward()
+        other(words, labels).backward()
+        assert_same_gradients(model, other)
+    graphs = compiled_graphs()
+    assert all(graph.on_device == len(graph.segments) for graph in graphs)
+    assert not any("not padded" in (graph.trigger or "") for graph in graphs)
+    assert len(graphs) <= 8
+
+
+def test_squares_are_cut_out_of_the_middle_of_images() -> None:
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        return x[..., top : top + side, left : left + side] * 2
+
+    run = torch.compile(cut, backend="pjrt", fullgraph=True)
+    random = Random(0)
+    for _ in range(30):
+        x = torch.randn(2, random.randint(4, 70), random.randint(4, 70))
+        assert_same(run(x), cut(x))
+    assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+    assert len(compiled_graphs()) <= 12
