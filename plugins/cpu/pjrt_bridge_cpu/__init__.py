@@ -97,6 +97,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     from pjrt_bridge_cpu.assembling import can_assemble
     from pjrt_bridge_cpu.bags import can_sum_bags
     from pjrt_bridge_cpu.combining import can_combine
+    from pjrt_bridge_cpu.depthwise_calls import can_convolve
     from pjrt_bridge_cpu.expressions import can_compute
     from pjrt_bridge_cpu.extremes import can_locate
     from pjrt_bridge_cpu.gathering import can_gather
@@ -128,6 +129,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found.can_compute = can_compute(client)
     found.can_gather = can_gather(client)
     found.can_assemble = can_assemble(client)
+    found.can_convolve = can_convolve(client)
     found.can_locate = can_locate(client)
     found.can_multiply_thin = can_multiply_thin(client)
     found.can_normalize = can_normalize(client)

@@ -1,5 +1,8 @@
 """Depthwise convolutions as sums of shifted arrays, one for each element of the kernel.
 
+They are those that `depthwise_calls` has no call for: of other element types or three dimensions,
+of which a channel has several results, or where the plugin makes no custom calls.
+
 XLA's CPU compiler and oneDNN compute convolutions as products of matrices, which a convolution of
 each channel by itself is not. A sum of shifted arrays is one vectorized loop over the result.
 """

@@ -9,6 +9,7 @@ from pjrt_bridge_cpu.combining import CombinedElements
 from pjrt_bridge_cpu.complex_products import ComplexProducts
 from pjrt_bridge_cpu.data_orders import ConvolutionsInOrder
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
+from pjrt_bridge_cpu.depthwise_calls import CalledDepthwise
 from pjrt_bridge_cpu.expressions import FusedExpressions
 from pjrt_bridge_cpu.extremes import LocatedExtremes
 from pjrt_bridge_cpu.functions import VectorFunctions
@@ -29,6 +30,7 @@ from pjrt_bridge_cpu.weighing import WeighedSums
 class XlaKernels(
     AssembledArrays,
     CombinedElements,
+    CalledDepthwise,
     DepthwiseSums,
     ConvolutionsInOrder,
     FusedExpressions,

@@ -17,6 +17,9 @@ COMBINE_ALONG: int
 COMPUTE_EXPRESSION: int
 """Address of the XLA_FFI_Handler that computes expressions (`native/expression.h`)."""
 
+CONVOLVE_DEPTHWISE: int
+"""Address of the XLA_FFI_Handler of depthwise convolutions (`native/depthwise.h`)."""
+
 FIND_EXTREMES: int
 """Address of the XLA_FFI_Handler that finds extremes (`native/extremes.h`)."""
 

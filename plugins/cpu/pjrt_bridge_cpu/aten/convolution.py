@@ -1,8 +1,9 @@
 """Convolutions by oneDNN, as PyTorch calls it, forward and backward.
 
 In a graph with several of them data has channels last, for which oneDNN is fast, and which XLA
-keeps through the elementwise operations between two convolutions. Depthwise ones are sums of
-shifted arrays (`depthwise`) where these were not measured to be slower.
+keeps through the elementwise operations between two convolutions. Depthwise ones are a kernel of
+the plugin's package (`depthwise_calls`), or sums of shifted arrays (`depthwise`) where these were
+not measured to be slower.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ON
 from pjrt_bridge_cpu.aten.products import linear
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
 from pjrt_bridge_cpu.depthwise import is_depthwise
+from pjrt_bridge_cpu.depthwise_calls import CalledDepthwise
 
 LEAST = 100_000
 """Multiplications from which on it is worth a call."""
@@ -40,7 +42,7 @@ def convolution(
 ) -> Value | None:
     """`aten.convolution` as it is."""
     alike = () if bias is None else (bias,)
-    if not _takes(x, weight, *alike) or not c.output.size:
+    if not _takes(x, weight, *alike) or not c.output.size or _is_own(c, x, weight, groups):
         return None
     window = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     if not transposed:
@@ -149,6 +151,8 @@ def convolution_backward(
     work = _work(x.shape if transposed else grad.shape, weight)
     if not _takes(x, weight, grad) or not grad.size or work < LEAST:
         return None
+    if _is_own(c, x, weight, groups):
+        return None
     unmeasured = not is_depthwise(x.shape[1], weight, groups)
     last = _order(c, x)
     arguments = {
@@ -198,6 +202,12 @@ def convolution_backward(
     if output_mask[2]:
         found[2] = c.reduce("sum", c.widen(grad), (0, *range(2, grad.rank)))
     return c.promised(*found)
+
+
+def _is_own(c: Context, x: Value, weight: Value, groups: int) -> bool:
+    """Whether the plugin's package has a kernel of its own for a convolution."""
+    kernels = c.kernels
+    return isinstance(kernels, CalledDepthwise) and kernels.convolves(x.shape[1], weight, groups)
 
 
 def channels_last(rank: int) -> Order:

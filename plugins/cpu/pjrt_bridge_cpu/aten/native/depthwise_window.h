@@ -1,0 +1,156 @@
+/* A depthwise convolution as its loops have it: its window, and elements of its arrays. */
+
+#ifndef PJRT_BRIDGE_CPU_DEPTHWISE_WINDOW_H
+#define PJRT_BRIDGE_CPU_DEPTHWISE_WINDOW_H
+
+#include "depthwise.h"
+#include "frame.h"
+#include "vectors.h"
+
+#include <stdbool.h>
+
+/* Floats of a vector, which processors with shorter ones divide; of a block. */
+enum { LANES = 16, BLOCK = 4 * LANES };
+
+typedef float Lanes __attribute__((vector_size(4 * LANES)));
+typedef Lanes LanesAt __attribute__((aligned(1), may_alias));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+typedef Words WordsAt __attribute__((aligned(1), may_alias));
+typedef uint32_t Eight __attribute__((vector_size(32)));
+typedef uint16_t EightHalves __attribute__((vector_size(16)));
+typedef EightHalves EightHalvesAt __attribute__((aligned(1), may_alias));
+#define AT(where) (*(LanesAt *)(where))
+
+/* One dimension of the window: sizes of the data, the result and the weights; distances of windows,
+ * of the data's elements and of the weights'; zeros before the data. */
+typedef struct {
+    int64_t data, result, taps, stride, spread, step, low;
+} Way;
+
+typedef struct Depthwise {
+    bool is_gradient, is_last;
+    int64_t batches, channels, taps;
+    Way y, x;
+    const Buffer *data, *other, *result;
+    /* Of channels first: rows that are copied at once, of how many floats, the floats of one
+     * residue's rows, and where each tap is in them. */
+    int64_t rows, pitch, plane, places[MOST_TAPS];
+    /* Of channels last: for each tap the weights of all channels in the order of vectors, and of
+     * padding up to several. */
+    float *weights;
+    int64_t padded;
+    bool has_special; /* A weight that times 0 is not 0. */
+    void (*run)(const struct Depthwise *, float *, int64_t, int64_t);
+} Depthwise;
+
+INLINE float
+number_at(const Buffer *buffer, int64_t at)
+{
+    return buffer->dtype == F32 ? ((const float *)(const void *)buffer->data)[at]
+                                : from_bfloat16(((const uint16_t *)(const void *)buffer->data)[at]);
+}
+
+INLINE void
+put_number(const Buffer *buffer, int64_t at, float value)
+{
+    if (buffer->dtype == F32)
+        ((float *)(void *)buffer->data)[at] = value;
+    else
+        ((uint16_t *)(void *)buffer->data)[at] = to_bfloat16(value);
+}
+
+/* Floats that overlap nothing. Rows are short: a call of the C library would take longer. */
+INLINE void
+copy_floats(float *to, const float *from, int64_t count)
+{
+    int64_t at = 0;
+    for (; at + LANES <= count; at += LANES)
+        AT(to + at) = AT(from + at);
+    if (at == count)
+        return;
+    if (count >= LANES)
+        AT(to + count - LANES) = AT(from + count - LANES);
+    else if (count >= LANES / 2) {
+        memcpy(to, from, LANES / 2 * sizeof *to);
+        memcpy(to + count - LANES / 2, from + count - LANES / 2, LANES / 2 * sizeof *to);
+    } else
+        for (; at < count; at++)
+            to[at] = from[at];
+}
+
+INLINE void
+clear_floats(float *to, int64_t count)
+{
+    const Lanes zeros = {0};
+    int64_t at = 0;
+    for (; at + LANES <= count; at += LANES)
+        AT(to + at) = zeros;
+    for (; at < count; at++)
+        to[at] = 0;
+}
+
+/* Eight bfloat16 as floats, and the other way round. */
+INLINE void
+widen_eight(float *to, const uint16_t *from)
+{
+    Eight words = __builtin_convertvector(*(const EightHalvesAt *)(const void *)from, Eight) << 16;
+    memcpy(to, &words, sizeof words);
+}
+
+INLINE void
+narrow_eight(uint16_t *to, const float *from)
+{
+    Eight words;
+    memcpy(&words, from, sizeof words);
+    const Eight is_nan = (Eight)((words & 0x7fffffff) > 0x7f800000);
+    words = ((words + 0x7fff + (words >> 16 & 1)) & ~is_nan) | ((words | 0x400000) & is_nan);
+    *(EightHalvesAt *)(void *)to = __builtin_convertvector(words >> 16, EightHalves);
+}
+
+/* A row of an array as floats. */
+INLINE void
+read_run(float *to, const Buffer *buffer, int64_t at, int64_t count)
+{
+    if (buffer->dtype == F32) {
+        copy_floats(to, (const float *)(const void *)buffer->data + at, count);
+        return;
+    }
+    const uint16_t *from = (const uint16_t *)(const void *)buffer->data + at;
+    int64_t done = 0;
+    for (; done + 8 <= count; done += 8)
+        widen_eight(to + done, from + done);
+    if (done < count && count >= 8)
+        widen_eight(to + count - 8, from + count - 8);
+    else
+        for (; done < count; done++)
+            to[done] = from_bfloat16(from[done]);
+}
+
+INLINE void
+write_run(const Buffer *buffer, int64_t at, const float *from, int64_t count)
+{
+    if (buffer->dtype == F32) {
+        copy_floats((float *)(void *)buffer->data + at, from, count);
+        return;
+    }
+    uint16_t *to = (uint16_t *)(void *)buffer->data + at;
+    int64_t done = 0;
+    for (; done + 8 <= count; done += 8)
+        narrow_eight(to + done, from + done);
+    if (done < count && count >= 8)
+        narrow_eight(to + count - 8, from + count - 8);
+    else
+        for (; done < count; done++)
+            to[done] = to_bfloat16(from[done]);
+}
+
+/* The index in the data of a place that may be outside, or between elements; -1. */
+INLINE int64_t
+index_at(const Way *way, int64_t window, int64_t tap)
+{
+    const int64_t place = window * way->stride + tap * way->step - way->low;
+    const int64_t at = place / way->spread;
+    return place < 0 || at >= way->data || place % way->spread ? -1 : at;
+}
+
+#endif
