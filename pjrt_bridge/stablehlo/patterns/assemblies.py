@@ -69,7 +69,7 @@ def _written(
         value: the value.
         steps: arrays that may be written for it.
     """
-    followed = _Followed()
+    followed = _CopiedParts()
     try:
         found = followed.boxes(value, _DEPTH)
     except (_NoBoxes, boxes.TooManyBoxes):
@@ -116,7 +116,7 @@ class _NoBoxes(Exception):
     """The elements of a value are no copies of others, or too many operations lead to them."""
 
 
-class _Followed:
+class _CopiedParts:
     """The boxes of values.
 
     Attributes:
@@ -238,16 +238,16 @@ class _Followed:
         return other
 
 
-_Follow = Callable[[_Followed, Any, int], "list[Box] | None"]
+_Follow = Callable[[_CopiedParts, Any, int], "list[Box] | None"]
 _FOLLOWED: Mapping[str, _Follow] = {
-    "stablehlo.broadcast_in_dim": _Followed.repeated,
-    "stablehlo.concatenate": _Followed.joined,
-    "stablehlo.dynamic_update_slice": _Followed.overwritten,
-    "stablehlo.pad": _Followed.padded,
-    "stablehlo.reshape": _Followed.reshaped,
-    "stablehlo.reverse": _Followed.reversed,
-    "stablehlo.slice": _Followed.sliced,
-    "stablehlo.transpose": _Followed.transposed,
+    "stablehlo.broadcast_in_dim": _CopiedParts.repeated,
+    "stablehlo.concatenate": _CopiedParts.joined,
+    "stablehlo.dynamic_update_slice": _CopiedParts.overwritten,
+    "stablehlo.pad": _CopiedParts.padded,
+    "stablehlo.reshape": _CopiedParts.reshaped,
+    "stablehlo.reverse": _CopiedParts.reversed,
+    "stablehlo.slice": _CopiedParts.sliced,
+    "stablehlo.transpose": _CopiedParts.transposed,
 }
 """What moves elements; None of it: its result is read from memory."""
 
