@@ -17,7 +17,7 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.orders import operation_of
-from pjrt_bridge.stablehlo.kernel_attributes import Assembly, Box
+from pjrt_bridge.stablehlo.kernel_attributes import Assembly, AssemblyBox
 from pjrt_bridge.stablehlo.known_numbers import direction_of, dtype_of
 
 _MOST_ELEMENTS = 1 << 17
@@ -29,7 +29,7 @@ _DEPTH = 24
 _MOST_RUNS = 8
 """Slices that take the place of positions."""
 
-_Positions = np.ndarray[Any, np.dtype[Any]]
+_ConstantPositions = np.ndarray[Any, np.dtype[Any]]
 
 
 class Run(NamedTuple):
@@ -46,7 +46,7 @@ class Run(NamedTuple):
     step: int
 
 
-def constant_positions(index: Value, length: int) -> _Positions | None:
+def constant_positions(index: Value, length: int) -> _ConstantPositions | None:
     """Positions as they are, those out of range moved to the nearest that are not.
 
     Args:
@@ -62,7 +62,7 @@ def constant_positions(index: Value, length: int) -> _Positions | None:
     return None if found is None else np.clip(found, 0, length - 1).astype(np.int64)
 
 
-def runs_of(positions: _Positions) -> list[Run] | None:
+def runs_of(positions: _ConstantPositions) -> list[Run] | None:
     """Positions as few runs; None where these are more.
 
     Args:
@@ -95,7 +95,7 @@ def read_runs(b: Builder, x: Value, dim: int, runs: Sequence[Run]) -> Value:
     return parts[0] if len(parts) == 1 else b.concatenate(parts, dim)
 
 
-def windows_of(x: Value, dim: int, positions: _Positions) -> Assembly | None:
+def windows_of(x: Value, dim: int, positions: _ConstantPositions) -> Assembly | None:
     """The elements of an array in windows of one length that follow each other at one distance.
 
     Args:
@@ -120,7 +120,7 @@ def windows_of(x: Value, dim: int, positions: _Positions) -> Assembly | None:
     shape = (*x.shape[:dim], *windows.shape, *x.shape[dim + 1 :])
     steps = [math.prod(x.shape[d + 1 :]) for d in range(x.rank)]
     along = (far * steps[dim], near * steps[dim])
-    box = Box(
+    box = AssemblyBox(
         source=0,
         begin=(0,) * len(shape),
         sizes=shape,
@@ -165,7 +165,9 @@ _COMPARED: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def _computed(value: Any, depth: int, known: dict[Any, _Positions | None]) -> _Positions | None:
+def _computed(
+    value: Any, depth: int, known: dict[Any, _ConstantPositions | None]
+) -> _ConstantPositions | None:
     """A value of integers or bool that needs no argument; None of another one.
 
     Args:
@@ -178,7 +180,9 @@ def _computed(value: Any, depth: int, known: dict[Any, _Positions | None]) -> _P
     return known[value]
 
 
-def _followed(value: Any, depth: int, known: dict[Any, _Positions | None]) -> _Positions | None:
+def _followed(
+    value: Any, depth: int, known: dict[Any, _ConstantPositions | None]
+) -> _ConstantPositions | None:
     made, dtype = operation_of(value), dtype_of(value)
     if made is None or not depth or not (dtype.is_integer or str(dtype) == "bool"):
         return None
@@ -191,7 +195,7 @@ def _followed(value: Any, depth: int, known: dict[Any, _Positions | None]) -> _P
         at = int(made.attributes["iota_dimension"])
         along = np.arange(shape[at], dtype=dtype.numpy)
         return np.broadcast_to(along.reshape([-1, *(1 for _ in shape[at + 1 :])]), shape)
-    operands = list[_Positions]()
+    operands = list[_ConstantPositions]()
     for item in made.operands:
         operand = _computed(item, depth - 1, known)
         if operand is None:
@@ -202,8 +206,8 @@ def _followed(value: Any, depth: int, known: dict[Any, _Positions | None]) -> _P
 
 
 def _of_operands(
-    made: Any, operands: Sequence[_Positions], shape: tuple[int, ...], dtype: dtypes.DType
-) -> _Positions | None:
+    made: Any, operands: Sequence[_ConstantPositions], shape: tuple[int, ...], dtype: dtypes.DType
+) -> _ConstantPositions | None:
     """The result of an operation; None of one that positions are not made of."""
     if made.name == "stablehlo.reshape":
         return operands[0].reshape(shape)
@@ -225,7 +229,7 @@ def _of_operands(
     return None if compute is None else np.asarray(compute(*operands), dtype.numpy)
 
 
-def _constant(made: Any, shape: tuple[int, ...]) -> _Positions | None:
+def _constant(made: Any, shape: tuple[int, ...]) -> _ConstantPositions | None:
     elements = made.attributes["value"]
     if elements.is_splat:
         return np.full(shape, elements.get_splat_value().value)

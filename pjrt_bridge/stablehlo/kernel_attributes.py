@@ -183,7 +183,7 @@ class Expression:
 
 
 @dataclass(frozen=True)
-class Box:
+class AssemblyBox:
     """Elements of an array that are copied to a box of another one.
 
     Attributes:
@@ -217,4 +217,4 @@ class Assembly:
     """It is copied from so many arrays at most."""
 
     shape: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[AssemblyBox, ...]

@@ -19,7 +19,7 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
-from pjrt_bridge.stablehlo.kernel_attributes import Assembly, Box
+from pjrt_bridge.stablehlo.kernel_attributes import Assembly, AssemblyBox
 from pjrt_bridge.stablehlo.patterns import for_target
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import assembling
@@ -193,7 +193,7 @@ def test_a_call_that_the_bridge_does_not_write_is_refused(name: str, client: Cli
 def test_more_dimensions_than_a_call_has_are_left_to_the_compiler() -> None:
     shape = (2,) * 14
     steps = tuple(1 << dim for dim in range(14))
-    assembly = Assembly(shape, (Box(0, (0,) * 14, shape, 0, steps),))
+    assembly = Assembly(shape, (AssemblyBox(0, (0,) * 14, shape, 0, steps),))
     kernels = XlaKernels()
     kernels.can_assemble = True
     b = Builder([TensorType(shape, dtypes.of("float32"))])

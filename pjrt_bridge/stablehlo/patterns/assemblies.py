@@ -10,7 +10,7 @@ from typing import Any
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.orders import memory_order
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
-from pjrt_bridge.stablehlo.kernel_attributes import Assembly, Box
+from pjrt_bridge.stablehlo.kernel_attributes import Assembly, AssemblyBox
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.known_numbers import is_filled, maker, name_of, whole_number
 from pjrt_bridge.stablehlo.patterns import boxes, donations
@@ -126,7 +126,7 @@ class _CopiedParts:
     def __init__(self) -> None:
         self.sources: list[Any] = []
 
-    def boxes(self, value: Any, depth: int) -> list[Box]:
+    def boxes(self, value: Any, depth: int) -> list[AssemblyBox]:
         """The boxes of a value; so many operations are followed."""
         if any(size < 1 for size in shape_of(value)) or not depth:
             raise _NoBoxes
@@ -134,7 +134,7 @@ class _CopiedParts:
         found = None if follow is None else follow(self, maker(value), depth - 1)
         return [self.source(value)] if found is None else found
 
-    def source(self, value: Any, shape: Sequence[int] | None = None) -> Box:
+    def source(self, value: Any, shape: Sequence[int] | None = None) -> AssemblyBox:
         """A value that is read from memory; with a shape: its only element everywhere."""
         if value not in self.sources:
             self.sources.append(value)
@@ -143,7 +143,7 @@ class _CopiedParts:
             return boxes.filled(at, shape_of(value) if shape is None else shape)
         return boxes.whole(at, shape_of(value))
 
-    def sliced(self, made: Any, depth: int) -> list[Box]:
+    def sliced(self, made: Any, depth: int) -> list[AssemblyBox]:
         starts, strides = integers(made, "start_indices"), integers(made, "strides")
         sizes = shape_of(made.results[0])
         cut = (
@@ -151,33 +151,33 @@ class _CopiedParts:
         )
         return [box for box in cut if box is not None]
 
-    def reversed(self, made: Any, depth: int) -> list[Box]:
+    def reversed(self, made: Any, depth: int) -> list[AssemblyBox]:
         (array,) = made.operands
         dims = integers(made, "dimensions")
         return [
             boxes.reversed_along(box, shape_of(array), dims) for box in self.boxes(array, depth)
         ]
 
-    def transposed(self, made: Any, depth: int) -> list[Box]:
+    def transposed(self, made: Any, depth: int) -> list[AssemblyBox]:
         permutation = integers(made, "permutation")
         return [boxes.transposed(box, permutation) for box in self.boxes(made.operands[0], depth)]
 
-    def repeated(self, made: Any, depth: int) -> list[Box]:
+    def repeated(self, made: Any, depth: int) -> list[AssemblyBox]:
         (array,) = made.operands
         shape, result = shape_of(array), shape_of(made.results[0])
         dims = integers(made, "broadcast_dimensions")
         return [boxes.repeated(box, shape, result, dims) for box in self.boxes(array, depth)]
 
-    def joined(self, made: Any, depth: int) -> list[Box]:
+    def joined(self, made: Any, depth: int) -> list[AssemblyBox]:
         dim = int(made.attributes["dimension"])
-        found, at = list[Box](), [0] * len(shape_of(made.results[0]))
+        found, at = list[AssemblyBox](), [0] * len(shape_of(made.results[0]))
         for part in made.operands:
             if shape_of(part)[dim]:
                 found += [boxes.moved(box, at) for box in self.boxes(part, depth)]
             at[dim] += shape_of(part)[dim]
         return found
 
-    def padded(self, made: Any, depth: int) -> list[Box]:
+    def padded(self, made: Any, depth: int) -> list[AssemblyBox]:
         array, value = made.operands
         low, high = integers(made, "edge_padding_low"), integers(made, "edge_padding_high")
         if any(integers(made, "interior_padding")):
@@ -200,7 +200,7 @@ class _CopiedParts:
             found += boxes.without(self.source(value, result), begin, kept)
         return found
 
-    def overwritten(self, made: Any, depth: int) -> list[Box] | None:
+    def overwritten(self, made: Any, depth: int) -> list[AssemblyBox] | None:
         array, part, *starts = made.operands
         if name_of(array) not in _FOLLOWED and not is_filled(array):
             # A compiler writes the part into the array's memory.
@@ -219,7 +219,7 @@ class _CopiedParts:
         found = [box for parts in outside for box in parts]
         return [*found, *(boxes.moved(box, begin) for box in self.boxes(part, depth))]
 
-    def reshaped(self, made: Any, depth: int) -> list[Box] | None:
+    def reshaped(self, made: Any, depth: int) -> list[AssemblyBox] | None:
         (array,) = made.operands
         if name_of(array) not in _FOLLOWED:
             return None
@@ -238,7 +238,7 @@ class _CopiedParts:
         return other
 
 
-_Follow = Callable[[_CopiedParts, Any, int], "list[Box] | None"]
+_Follow = Callable[[_CopiedParts, Any, int], "list[AssemblyBox] | None"]
 _FOLLOWED: Mapping[str, _Follow] = {
     "stablehlo.broadcast_in_dim": _CopiedParts.repeated,
     "stablehlo.concatenate": _CopiedParts.joined,

@@ -1,7 +1,7 @@
 """Boxes of arrays, followed through operations that move elements.
 
 Each function has the boxes of an operation's result from those of its operand. See
-`kernel_attributes.Box`.
+`kernel_attributes.AssemblyBox`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pjrt_bridge.stablehlo.kernel_attributes import Box
+from pjrt_bridge.stablehlo.kernel_attributes import AssemblyBox
 
 
 class TooManyBoxes(Exception):
@@ -22,24 +22,24 @@ _MOST = 1 << 10
 """Boxes of a value on the way, at most."""
 
 
-def whole(source: int, shape: Sequence[int]) -> Box:
+def whole(source: int, shape: Sequence[int]) -> AssemblyBox:
     """All of a row-major array."""
     steps = tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-    return Box(source, (0,) * len(shape), tuple(shape), 0, steps)
+    return AssemblyBox(source, (0,) * len(shape), tuple(shape), 0, steps)
 
 
-def filled(source: int, shape: Sequence[int]) -> Box:
+def filled(source: int, shape: Sequence[int]) -> AssemblyBox:
     """The first element of an array everywhere."""
     zeros = (0,) * len(shape)
-    return Box(source, zeros, tuple(shape), 0, zeros)
+    return AssemblyBox(source, zeros, tuple(shape), 0, zeros)
 
 
-def moved(box: Box, by: Sequence[int]) -> Box:
+def moved(box: AssemblyBox, by: Sequence[int]) -> AssemblyBox:
     """A box at another place."""
     return replace(box, begin=tuple(a + b for a, b in zip(box.begin, by, strict=True)))
 
 
-def cut(box: Box, dim: int, begin: int, end: int) -> Box:
+def cut(box: AssemblyBox, dim: int, begin: int, end: int) -> AssemblyBox:
     """The part of a box between two indices of a dimension."""
     skipped = begin - box.begin[dim]
     return replace(
@@ -50,7 +50,7 @@ def cut(box: Box, dim: int, begin: int, end: int) -> Box:
     )
 
 
-def without(box: Box, begin: Sequence[int], sizes: Sequence[int]) -> Iterator[Box]:
+def without(box: AssemblyBox, begin: Sequence[int], sizes: Sequence[int]) -> Iterator[AssemblyBox]:
     """The parts of a box that are outside a region."""
     for dim, (start, size) in enumerate(zip(begin, sizes, strict=True)):
         first, last = box.begin[dim], box.begin[dim] + box.sizes[dim]
@@ -66,8 +66,8 @@ def without(box: Box, begin: Sequence[int], sizes: Sequence[int]) -> Iterator[Bo
 
 
 def sliced(
-    box: Box, starts: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
-) -> Box | None:
+    box: AssemblyBox, starts: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
+) -> AssemblyBox | None:
     """What of a box is in a slice; None: nothing.
 
     Args:
@@ -92,7 +92,7 @@ def sliced(
     return box
 
 
-def reversed_along(box: Box, shape: Sequence[int], dims: Sequence[int]) -> Box:
+def reversed_along(box: AssemblyBox, shape: Sequence[int], dims: Sequence[int]) -> AssemblyBox:
     """A box of an array that is reversed along dimensions."""
     for dim in dims:
         box = replace(
@@ -104,7 +104,7 @@ def reversed_along(box: Box, shape: Sequence[int], dims: Sequence[int]) -> Box:
     return box
 
 
-def transposed(box: Box, permutation: Sequence[int]) -> Box:
+def transposed(box: AssemblyBox, permutation: Sequence[int]) -> AssemblyBox:
     """A box whose dimension i is dimension permutation[i] of the array."""
     return replace(
         box,
@@ -114,7 +114,9 @@ def transposed(box: Box, permutation: Sequence[int]) -> Box:
     )
 
 
-def repeated(box: Box, shape: Sequence[int], result: Sequence[int], dims: Sequence[int]) -> Box:
+def repeated(
+    box: AssemblyBox, shape: Sequence[int], result: Sequence[int], dims: Sequence[int]
+) -> AssemblyBox:
     """A box of an array that is repeated along dimensions.
 
     Args:
@@ -130,13 +132,15 @@ def repeated(box: Box, shape: Sequence[int], result: Sequence[int], dims: Sequen
     return replace(box, begin=tuple(begin), sizes=tuple(sizes), steps=tuple(steps))
 
 
-def contiguous(box: Box) -> tuple[int, ...] | None:
+def contiguous(box: AssemblyBox) -> tuple[int, ...] | None:
     """The shape of an array from which all elements are read, one behind the other; else None."""
     is_all = box == whole(box.source, box.sizes)
     return box.sizes if is_all else None
 
 
-def reshaped(boxes: Sequence[Box], shape: Sequence[int], result: Sequence[int]) -> list[Box] | None:
+def reshaped(
+    boxes: Sequence[AssemblyBox], shape: Sequence[int], result: Sequence[int]
+) -> list[AssemblyBox] | None:
     """The boxes of an array of another shape; None where the dimensions have no common parts.
 
     Raises:
@@ -147,7 +151,7 @@ def reshaped(boxes: Sequence[Box], shape: Sequence[int], result: Sequence[int]) 
     parts = _common_parts(shape, result)
     if parts is None:
         return None
-    found: list[Box] = []
+    found: list[AssemblyBox] = []
     for box in boxes:
         for divided in _divided(box, shape, parts):
             found += _merged(divided, parts, result)
@@ -185,9 +189,9 @@ def _parts_of(sizes: Sequence[int], parts: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _divided(box: Box, shape: Sequence[int], parts: Sequence[int]) -> list[Box]:
+def _divided(box: AssemblyBox, shape: Sequence[int], parts: Sequence[int]) -> list[AssemblyBox]:
     """A box with its dimensions divided into parts, in several where it begins within a part."""
-    found = [Box(box.source, (), (), box.first, ())]
+    found = [AssemblyBox(box.source, (), (), box.first, ())]
     for dim, own in enumerate(_parts_of(shape, parts)):
         ways = _ranges(box.begin[dim], box.begin[dim] + box.sizes[dim], [parts[at] for at in own])
         found = [
@@ -201,8 +205,12 @@ def _divided(box: Box, shape: Sequence[int], parts: Sequence[int]) -> list[Box]:
 
 
 def _appended(
-    done: Box, way: Sequence[tuple[int, int]], box: Box, dim: int, parts: Sequence[int]
-) -> Box:
+    done: AssemblyBox,
+    way: Sequence[tuple[int, int]],
+    box: AssemblyBox,
+    dim: int,
+    parts: Sequence[int],
+) -> AssemblyBox:
     """A box with the parts of one more dimension.
 
     Args:
@@ -215,7 +223,7 @@ def _appended(
     step = box.steps[dim]
     steps = [step * math.prod(parts[at + 1 :]) for at in range(len(parts))]
     first = sum(begin * own for (begin, _), own in zip(way, steps, strict=True))
-    return Box(
+    return AssemblyBox(
         done.source,
         (*done.begin, *(begin for begin, _ in way)),
         (*done.sizes, *(end - begin for begin, end in way)),
@@ -247,19 +255,19 @@ def _ranges(begin: int, end: int, parts: Sequence[int]) -> list[list[tuple[int, 
     return found
 
 
-def _merged(box: Box, parts: Sequence[int], result: Sequence[int]) -> list[Box]:
+def _merged(box: AssemblyBox, parts: Sequence[int], result: Sequence[int]) -> list[AssemblyBox]:
     """A box with its parts merged to dimensions, in several where what they read does not lie so.
 
     Raises:
         TooManyBoxes: see there.
     """
-    found = [Box(box.source, (), (), box.first, ())]
+    found = [AssemblyBox(box.source, (), (), box.first, ())]
     for own in _parts_of(result, parts):
         ways = _runs([(parts[at], box.begin[at], box.sizes[at], box.steps[at]) for at in own])
         if len(ways) * len(found) > _MOST:
             raise TooManyBoxes
         found = [
-            Box(
+            AssemblyBox(
                 done.source,
                 (*done.begin, begin),
                 (*done.sizes, size),

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjrt_bridge.stablehlo.kernel_attributes import Box
+from pjrt_bridge.stablehlo.kernel_attributes import AssemblyBox
 from pjrt_bridge.stablehlo.patterns import boxes
 from tests.extent import examples
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4)
 
 
-def copied(found: Sequence[Box], sources: Sequence[Any], shape: Sequence[int]) -> Any:
+def copied(found: Sequence[AssemblyBox], sources: Sequence[Any], shape: Sequence[int]) -> Any:
     """The array of boxes; each of its elements is in one of them."""
     result = np.full(shape, -1)
     for box in found:
@@ -34,8 +34,8 @@ def copied(found: Sequence[Box], sources: Sequence[Any], shape: Sequence[int]) -
 
 
 def moved(
-    data: st.DataObject, found: list[Box], array: Any, sources: list[Any]
-) -> tuple[list[Box], Any]:
+    data: st.DataObject, found: list[AssemblyBox], array: Any, sources: list[Any]
+) -> tuple[list[AssemblyBox], Any]:
     """Boxes and their array behind one operation, which may write another source."""
     shape = array.shape
     kind = data.draw(st.sampled_from(["transpose", "reshape", "repeat", "slice", "flip", "write"]))
