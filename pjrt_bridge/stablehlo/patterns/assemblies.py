@@ -125,14 +125,20 @@ class _CopiedParts:
 
     def __init__(self) -> None:
         self.sources: list[Any] = []
+        self._known: dict[Any, list[AssemblyBox]] = {}
 
     def boxes(self, value: Any, depth: int) -> list[AssemblyBox]:
         """The boxes of a value; so many operations are followed."""
-        if any(size < 1 for size in shape_of(value)) or not depth:
-            raise _NoBoxes
-        follow = _FOLLOWED.get(name_of(value))
-        found = None if follow is None else follow(self, maker(value), depth - 1)
-        return [self.source(value)] if found is None else found
+        if value not in self._known:
+            if any(size < 1 for size in shape_of(value)) or not depth:
+                raise _NoBoxes
+            follow = _FOLLOWED.get(name_of(value))
+            found = None if follow is None else follow(self, maker(value), depth - 1)
+            found = [self.source(value)] if found is None else found
+            if len(found) > boxes.MOST:
+                raise boxes.TooManyBoxes
+            self._known[value] = found
+        return self._known[value]
 
     def source(self, value: Any, shape: Sequence[int] | None = None) -> AssemblyBox:
         """A value that is read from memory; with a shape: its only element everywhere."""
@@ -223,7 +229,6 @@ class _CopiedParts:
         (array,) = made.operands
         if name_of(array) not in _FOLLOWED:
             return None
-        before = len(self.sources)
         found = self.boxes(array, depth)
         shape, result = shape_of(array), shape_of(made.results[0])
         try:
@@ -232,9 +237,7 @@ class _CopiedParts:
             other = None
         if other is None:
             # The array is written, and read in its other shape.
-            del self.sources[before:]
-            source = self.source(array)
-            return [boxes.whole(source.source, result)]
+            return [boxes.whole(self.source(array).source, result)]
         return other
 
 

@@ -18,7 +18,7 @@ class TooManyBoxes(Exception):
     """An array would consist of more boxes than it may have."""
 
 
-_MOST = 1 << 10
+MOST = 1 << 10
 """Boxes of a value on the way, at most."""
 
 
@@ -155,7 +155,7 @@ def reshaped(
     for box in boxes:
         for divided in _divided(box, shape, parts):
             found += _merged(divided, parts, result)
-            if len(found) > _MOST:
+            if len(found) > MOST:
                 raise TooManyBoxes
     return found
 
@@ -199,7 +199,7 @@ def _divided(box: AssemblyBox, shape: Sequence[int], parts: Sequence[int]) -> li
             for done in found
             for way in ways
         ]
-        if len(found) > _MOST:
+        if len(found) > MOST:
             raise TooManyBoxes
     return found
 
@@ -264,7 +264,7 @@ def _merged(box: AssemblyBox, parts: Sequence[int], result: Sequence[int]) -> li
     found = [AssemblyBox(box.source, (), (), box.first, ())]
     for own in _parts_of(result, parts):
         ways = _runs([(parts[at], box.begin[at], box.sizes[at], box.steps[at]) for at in own])
-        if len(ways) * len(found) > _MOST:
+        if len(ways) * len(found) > MOST:
             raise TooManyBoxes
         found = [
             AssemblyBox(
@@ -309,7 +309,7 @@ def _runs(parts: Sequence[tuple[int, int, int, int]]) -> list[tuple[int, int, in
             return [(begin * whole_size, size * count, first, step if count == 1 else own)]
         if count == 1 and whole_size == 1:
             return [(begin, size, first, step)]
-    if size * len(inner) > _MOST:
+    if size * len(inner) > MOST:
         raise TooManyBoxes
     return [
         ((begin + index) * whole_size + at, count, first + index * step, own)
