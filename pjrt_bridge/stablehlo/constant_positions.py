@@ -18,7 +18,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.orders import operation_of
 from pjrt_bridge.stablehlo.kernel_attributes import Assembly, AssemblyBox
-from pjrt_bridge.stablehlo.known_numbers import direction_of, dtype_of
+from pjrt_bridge.stablehlo.known_numbers import COMPARED, direction_of, dtype_of
 
 _MOST_ELEMENTS = 1 << 17
 """Positions up to which they are computed here."""
@@ -155,14 +155,6 @@ _COMPUTED: Mapping[str, Callable[..., Any]] = {
     "stablehlo.select": np.where,
     "stablehlo.subtract": np.subtract,
 }
-_COMPARED: Mapping[str, Callable[..., Any]] = {
-    "EQ": np.equal,
-    "NE": np.not_equal,
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-}
 
 
 def _computed(
@@ -221,7 +213,7 @@ def _of_operands(
         order = sorted(range(len(dims)), key=dims.__getitem__)
         return np.broadcast_to(operands[0].transpose(order).reshape(sizes), shape)
     if made.name == "stablehlo.compare":
-        return np.asarray(_COMPARED[direction_of(made)](*operands))
+        return np.asarray(COMPARED[direction_of(made)](*operands))
     if made.name == "stablehlo.remainder" and operands[1].all():
         # The sign is that of the dividend (StableHLO specification, "remainder").
         return np.asarray(np.fmod(*operands), dtype.numpy)

@@ -28,7 +28,7 @@ _COMPUTED: Mapping[str, Callable[..., Any]] = {
     "stablehlo.sqrt": np.sqrt,
     "stablehlo.subtract": np.subtract,
 }
-_COMPARED: Mapping[str, Callable[..., Any]] = {
+COMPARED: Mapping[str, Callable[..., Any]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "LT": np.less,
@@ -36,6 +36,8 @@ _COMPARED: Mapping[str, Callable[..., Any]] = {
     "GT": np.greater,
     "GE": np.greater_equal,
 }
+"""Comparisons by their direction."""
+
 _LOGICAL: Mapping[str, Callable[..., Any]] = {
     "stablehlo.and": np.logical_and,
     "stablehlo.not": np.logical_not,
@@ -122,7 +124,7 @@ def truth(value: Any, depth: int = _DEPTH) -> bool | None:
         return truth(made.operands[0], depth - 1)
     if made.name == "stablehlo.compare":
         numbers = [number(item, depth - 1) for item in made.operands]
-        return None if None in numbers else bool(_COMPARED[direction_of(made)](*numbers))
+        return None if None in numbers else bool(COMPARED[direction_of(made)](*numbers))
     compute = _LOGICAL.get(made.name)
     known_ones = [truth(item, depth - 1) for item in made.operands] if compute else [None]
     return None if compute is None or None in known_ones else bool(compute(*known_ones))

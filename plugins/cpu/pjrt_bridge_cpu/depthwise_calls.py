@@ -17,6 +17,7 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value, inverse_order, mem
 from pjrt_bridge.stablehlo.kernel_attributes import Convolution
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
+from pjrt_bridge_cpu.depthwise import result_sizes
 
 TARGET = "pjrt_bridge.depthwise.1"
 """Name of the custom call. Its number changes with what it is given."""
@@ -102,7 +103,7 @@ def _in_order(
     b: Builder, x: Value, other: Value, how: Convolution, dtype: DType, *, is_gradient: bool
 ) -> Value | None:
     """The call, for batches, channels and places in this order; None where it is not for it."""
-    sizes, channels = _sizes(x, other, how), x.shape[1]
+    sizes, channels = result_sizes(x, other.shape[2:], how), x.shape[1]
     if (
         any(str(item) not in _DTYPES for item in (x.dtype, other.dtype, dtype))
         or x.dtype != other.dtype
@@ -120,22 +121,6 @@ def _in_order(
     if not fits or math.prod(taps) > _MOST_TAPS or products < LEAST:
         return None
     return _call(b, x, other, how, dtype, taps=taps, result=result, is_gradient=is_gradient)
-
-
-def _sizes(x: Value, other: Value, how: Convolution) -> tuple[int, ...]:
-    """Sizes of the result's last dimensions."""
-    return tuple(
-        max((low + (size - 1) * inner + 1 + high - (taps - 1) * step - 1) // stride + 1, 0)
-        for size, taps, stride, (low, high), inner, step in zip(
-            x.shape[2:],
-            other.shape[2:],
-            how.window_strides,
-            how.padding,
-            how.lhs_dilation,
-            how.rhs_dilation,
-            strict=True,
-        )
-    )
 
 
 def _call(
