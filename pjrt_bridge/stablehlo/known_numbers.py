@@ -106,10 +106,13 @@ def whole_number(value: Any) -> int | None:
 
 
 def is_filled(value: Any) -> bool:
-    """Whether a value is a constant whose elements are all the same."""
+    """Whether a value is a constant whose elements are all the same, and not complex.
+
+    MLIR's bindings have no type for complex elements of a constant.
+    """
     made = maker(value)
     is_constant = made is not None and made.name == "stablehlo.constant"
-    return is_constant and bool(made.attributes["value"].is_splat)
+    return is_constant and not dtype_of(value).is_complex and made.attributes["value"].is_splat
 
 
 def truth(value: Any, depth: int = _DEPTH) -> bool | None:

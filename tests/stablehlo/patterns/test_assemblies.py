@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from pjrt_bridge.stablehlo import Builder, Value
+import numpy as np
+import pytest
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.stablehlo import Builder, Program, TensorType, Value
 from pjrt_bridge.stablehlo.kernel_attributes import Assembly
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns import assemblies
@@ -20,18 +24,22 @@ class Copying(Kernels):
     def assemble(self, b: Builder, assembly: Assembly, sources: Sequence[Value]) -> Value | None:
         self.found.append(assembly)
         shape = assembly.shape
-        (made,) = b.custom_call("noted", sources, [tensor(*shape)])
+        (made,) = b.custom_call("noted", sources, [TensorType(shape, sources[0].dtype)])
         return made
 
 
-def noted(body: object, *shape: int) -> list[Assembly]:
-    kernels = Copying()
+def rewritten(source: Program, kernels: Copying) -> None:
     rounds = [
         dict.fromkeys(
             assemblies.ROOTS, lambda b, operation: assemblies.assembled(kernels, b, operation)
         )
     ]
-    Builder.rewritten(program(body, tensor(*shape)), rounds)  # type: ignore[arg-type]
+    Builder.rewritten(source, rounds)
+
+
+def noted(body: Callable[..., Value], *shape: int) -> list[Assembly]:
+    kernels = Copying()
+    rewritten(program(body, tensor(*shape)), kernels)
     return kernels.found
 
 
@@ -67,3 +75,18 @@ def test_what_is_computed_is_no_copy() -> None:
     assert len(noted(lambda b, x: b.reverse(x, [0]), 6, 4)) == 1
     assert noted(lambda b, x: b.sin(b.reverse(x, [0])), 6, 4) == []
     assert noted(lambda b, x: b.slice(x, [0, 0], [6, 4], [1, 1]), 6, 4) == []
+
+
+@pytest.mark.parametrize("dtype", [item.name for item in dtypes.ALL])
+def test_constants_of_every_type(dtype: str) -> None:
+    """Bindings of MLIR do not read all of them."""
+
+    def body(b: Builder, x: Value) -> Value:
+        edge = b.broadcast_in_dim(b.reshape(b.slice(x, [0], [1], [1]), ()), (8,), [])
+        same = b.constant(np.zeros(8, x.dtype.numpy))
+        other = b.constant(np.arange(8).astype(x.dtype.numpy))
+        return b.reverse(b.concatenate([x, same, other, edge], 0), [0])
+
+    kernels = Copying()
+    rewritten(program(body, tensor(8, dtype=dtype)), kernels)
+    assert len(kernels.found) == 1
