@@ -77,11 +77,10 @@ def _written(
     used = sorted({box.source for box in found})
     found = [replace(box, source=used.index(box.source)) for box in found]
     shape, sources = shape_of(value), [followed.sources[at] for at in used]
-    is_filled = all(not any(box.steps) for box in found)
+    is_repeated = all(not any(box.steps) for box in found)
     is_copy = [boxes.contiguous(box) for box in found] == [shape]
-    if is_filled or is_copy or len(sources) > Assembly.MOST_SOURCES:
-        return None
-    if len(found) > Assembly.MOST_BOXES:
+    is_large = len(sources) > Assembly.MOST_SOURCES or len(found) > Assembly.MOST_BOXES
+    if is_repeated or is_copy or is_large:
         return None
     operands, computed = list[Value](), 0
     for source in sources:
