@@ -16,7 +16,7 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.orders import operation_of
+from pjrt_bridge.stablehlo.builder.orders import operation_of, row_major_steps
 from pjrt_bridge.stablehlo.kernel_attributes import Assembly, AssemblyBox
 from pjrt_bridge.stablehlo.known_numbers import COMPARED, direction_of, dtype_of
 
@@ -118,7 +118,7 @@ def windows_of(x: Value, dim: int, positions: _ConstantPositions) -> Assembly | 
     if not np.array_equal(windows, expected):
         return None
     shape = (*x.shape[:dim], *windows.shape, *x.shape[dim + 1 :])
-    steps = [math.prod(x.shape[d + 1 :]) for d in range(x.rank)]
+    steps = row_major_steps(x.shape)
     along = (far * steps[dim], near * steps[dim])
     box = AssemblyBox(
         source=0,
@@ -136,8 +136,8 @@ def _read(b: Builder, x: Value, dim: int, run: Run) -> Value:
     low, high = min(run.first, last), max(run.first, last)
     starts, limits, strides = [0] * x.rank, list(x.shape), [1] * x.rank
     starts[dim], limits[dim], strides[dim] = low, high + 1, max(1, abs(run.step))
-    part = x if (low, high, strides[dim]) == (0, x.shape[dim] - 1, 1) else None
-    part = b.slice(x, starts, limits, strides) if part is None else part
+    is_whole = (low, high + 1, strides[dim]) == (0, x.shape[dim], 1)
+    part = x if is_whole else b.slice(x, starts, limits, strides)
     if run.step < 0:
         return b.reverse(part, [dim])
     if run.step or run.size == 1:

@@ -53,6 +53,7 @@ _INVERTED = {
     _RSQRT: (_POWER,),
 }
 """Functions, and those whose results as their first operands a compiler sees through."""
+
 _DEPTH = 6
 """Operations that are followed from a divisor to constants."""
 

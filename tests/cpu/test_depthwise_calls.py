@@ -76,6 +76,18 @@ def named(letters: Sequence[str], spatial: int) -> tuple[str, str, str]:
     return first, second, third
 
 
+def padded(letters: Sequence[str], *, stride: int = 1, **groups: int) -> Convolution:
+    """Windows of two dimensions, with one zero before and behind the data."""
+    return Convolution(
+        dimension_numbers=named(letters, 2),
+        window_strides=(stride, stride),
+        padding=((1, 1), (1, 1)),
+        lhs_dilation=(1, 1),
+        rhs_dilation=(1, 1),
+        **groups,
+    )
+
+
 def drawn(shape: Sequence[int]) -> Any:
     """Numbers whose products and sums are exact."""
     return np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
@@ -189,15 +201,7 @@ def test_it_is_the_gradient_of_the_weights(
 @pytest.mark.parametrize("last", [True, False])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_large_ones_are_divided_among_threads(client: Client, stride: int, last: bool) -> None:
-    ones = (1, 1)
-    how = Convolution(
-        dimension_numbers=named(FORWARD, 2),
-        window_strides=(stride, stride),
-        padding=((1, 1), (1, 1)),
-        lhs_dilation=ones,
-        rhs_dilation=ones,
-        feature_group_count=40,
-    )
+    how = padded(FORWARD, stride=stride, feature_group_count=40)
     x, weight = drawn((2, 40, 130, 140)), drawn((40, 1, 3, 3))
     program = written(own(), [x.shape, weight.shape], how, "float32", last=last)
     data = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if last else x
@@ -214,15 +218,7 @@ def test_what_is_no_number_stays_where_it_is(
     client: Client, special: float, where: str, last: bool
 ) -> None:
     """As StableHLO has it: zeros before and behind the data are multiplied, too."""
-    ones = (1, 1)
-    how = Convolution(
-        dimension_numbers=named(FORWARD, 2),
-        window_strides=ones,
-        padding=((1, 1), (1, 1)),
-        lhs_dilation=ones,
-        rhs_dilation=ones,
-        feature_group_count=3,
-    )
+    how = padded(FORWARD, feature_group_count=3)
     x, weight = drawn((1, 3, 6, 5)), drawn((3, 1, 3, 3))
     (x if where == "data" else weight)[(0, 1, 2, 2) if where == "data" else (1, 0, 0, 1)] = special
     shapes = [x.shape, weight.shape]
@@ -237,15 +233,7 @@ def test_what_is_no_number_stays_where_it_is(
 def test_what_is_no_number_changes_the_gradients_that_it_meets(
     client: Client, where: str, last: bool
 ) -> None:
-    ones = (1, 1)
-    how = Convolution(
-        dimension_numbers=named(GRADIENT, 2),
-        window_strides=ones,
-        padding=((1, 1), (1, 1)),
-        lhs_dilation=ones,
-        rhs_dilation=ones,
-        batch_group_count=3,
-    )
+    how = padded(GRADIENT, batch_group_count=3)
     x, grad = drawn((2, 3, 6, 5)), drawn((2, 3, 6, 5))
     # In a corner, which not all weights meet.
     (x if where == "data" else grad)[1, 1, 0, 0] = math.inf

@@ -7,6 +7,7 @@ from here, so that nothing is copied into another order and back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,11 @@ Order = tuple[int, ...]
 def inverse_order(order: Sequence[int]) -> Order:
     """The permutation that undoes another one."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def row_major_steps(shape: Sequence[int]) -> tuple[int, ...]:
+    """How far the elements of a row-major array are from each other in each dimension."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 @checked

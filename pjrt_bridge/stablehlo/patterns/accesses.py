@@ -7,9 +7,10 @@ access.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from pjrt_bridge.stablehlo.builder.orders import row_major_steps
 
 
 class NoAccess(Exception):
@@ -38,7 +39,7 @@ class Access:
             order: its dimensions, from the outermost to the innermost as they are read; None: as
                 they are.
         """
-        steps = _steps(shape)
+        steps = row_major_steps(shape)
         return cls(0, tuple((shape[dim], steps[dim]) for dim in order or range(len(shape))))
 
     @property
@@ -66,7 +67,7 @@ class Access:
         Raises:
             NoAccess: a dimension of the access goes along several of the array, or leaves it.
         """
-        own = _steps(shape)
+        own = row_major_steps(shape)
         at = [self.first // step % max(size, 1) for size, step in zip(shape, own, strict=True)]
         first = sum(
             start + index * step for start, index, step in zip(starts, at, steps, strict=True)
@@ -135,14 +136,9 @@ class Access:
         size = shape[dim] // parts
         parted = (*shape[:dim], parts, size, *shape[dim + 1 :])
         part = (*shape[:dim], size, *shape[dim + 1 :])
-        steps = list(_steps(part))
+        steps = list(row_major_steps(part))
         steps.insert(dim, 0)
         return self.through(parted, [0] * len(parted), steps)
-
-
-def _steps(shape: Sequence[int]) -> tuple[int, ...]:
-    """How far the elements of a row-major array are from each other in each dimension."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 def transposed(access: Access, shape: Sequence[int], permutation: Sequence[int]) -> Access:
@@ -153,7 +149,7 @@ def transposed(access: Access, shape: Sequence[int], permutation: Sequence[int])
         shape: of the array.
         permutation: dimension i of the transposition is dimension permutation[i] of the array.
     """
-    steps = _steps(shape)
+    steps = row_major_steps(shape)
     return access.through(
         [shape[dim] for dim in permutation], [0] * len(shape), [steps[dim] for dim in permutation]
     )
@@ -171,7 +167,7 @@ def repeated(
         dims: of the result, for each dimension of the array; one that has one element is repeated.
     """
     steps = [0] * len(result)
-    for dim, size, step in zip(dims, shape, _steps(shape), strict=True):
+    for dim, size, step in zip(dims, shape, row_major_steps(shape), strict=True):
         steps[dim] = step if size > 1 else 0
     return access.through(result, [0] * len(result), steps)
 
@@ -192,7 +188,7 @@ def sliced(
         starts: first index of each dimension.
         strides: distance of indices.
     """
-    steps = _steps(shape)
+    steps = row_major_steps(shape)
     return access.through(
         result,
         [start * step for start, step in zip(starts, steps, strict=True)],

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from pjrt_bridge.stablehlo.builder.orders import row_major_steps
 from pjrt_bridge.stablehlo.kernel_attributes import AssemblyBox
 
 
@@ -24,8 +25,7 @@ MOST = 1 << 10
 
 def whole(source: int, shape: Sequence[int]) -> AssemblyBox:
     """All of a row-major array."""
-    steps = tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-    return AssemblyBox(source, (0,) * len(shape), tuple(shape), 0, steps)
+    return AssemblyBox(source, (0,) * len(shape), tuple(shape), 0, row_major_steps(shape))
 
 
 def filled(source: int, shape: Sequence[int]) -> AssemblyBox:

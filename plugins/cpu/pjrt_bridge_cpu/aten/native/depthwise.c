@@ -58,8 +58,9 @@ units_of(const Depthwise *d)
     return d->batches * (d->is_last ? d->y.result : d->channels * parts_of_rows(d));
 }
 
-/* The gradient of a channel's weights once more, without what rows of zeros and numbers beside the
- * result's add to it: they count where 0 times a number is not 0. */
+/* The gradient of a channel's weights by the definition. The loops above also multiply zeros with
+ * elements that no window has, and leave out zeros before and behind the data: with NaN or an
+ * infinity both change the sums. */
 static void
 weigh_exactly(const Depthwise *d, int64_t channel)
 {

@@ -58,9 +58,8 @@ copy_rows(const Depthwise *d, float *to, int64_t channel, int64_t first, int64_t
     for (int64_t residue = 0; residue < y->stride; residue++)
         for (int64_t across = 0; across < d->x.stride; across++, to += d->plane) {
             for (int64_t row = 0; row < count; row++) {
-                const int64_t place = (first + row) * y->stride + residue - y->low;
-                const int64_t at = place / y->spread;
-                if (place < 0 || at >= y->data || place % y->spread)
+                const int64_t at = index_of(y, (first + row) * y->stride + residue - y->low);
+                if (at < 0)
                     clear_floats(to + row * d->pitch, d->pitch);
                 else
                     copy_row(d, to + row * d->pitch, (channel * y->data + at) * d->x.data, across);

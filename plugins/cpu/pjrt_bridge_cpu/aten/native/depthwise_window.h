@@ -144,13 +144,19 @@ write_run(const Buffer *buffer, int64_t at, const float *from, int64_t count)
             to[done] = to_bfloat16(from[done]);
 }
 
-/* The index in the data of a place that may be outside, or between elements; -1. */
+/* The index of the data's element at a place; -1 outside and between elements. */
+INLINE int64_t
+index_of(const Way *way, int64_t place)
+{
+    const int64_t at = place / way->spread;
+    return place < 0 || at >= way->data || place % way->spread ? -1 : at;
+}
+
+/* The same for a tap of a window. */
 INLINE int64_t
 index_at(const Way *way, int64_t window, int64_t tap)
 {
-    const int64_t place = window * way->stride + tap * way->step - way->low;
-    const int64_t at = place / way->spread;
-    return place < 0 || at >= way->data || place % way->spread ? -1 : at;
+    return index_of(way, window * way->stride + tap * way->step - way->low);
 }
 
 #endif
