@@ -41,12 +41,15 @@ class Kernels(ExpressionKernels, PositionKernels):
             program; None: it stays.
         can_check: `checked_positions` and `checked_divisors` fail programs.
         can_branch: a program may choose between a kernel and what it replaces, as it runs.
+        inline_flops: a program of fewer operations on elements, calls aside, runs on the thread
+            that calls it, and others on a thread that has to be woken; 0: all run alike.
     """
 
     composites: ClassVar[Mapping[str, Collection[int]]] = MappingProxyType({})
     functions: ClassVar[Mapping[str, ElementwiseFunction]] = MappingProxyType({})
     can_check: bool = False
     can_branch: bool = True
+    inline_flops: int = 0
 
     @property
     def version(self) -> int:
@@ -105,6 +108,12 @@ class Kernels(ExpressionKernels, PositionKernels):
             out_dtype=accumulator,
         )
         return convert(b, total, dtype)
+
+    def small_product(
+        self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType
+    ) -> Value | None:
+        """Emit what `product` does as a call, however small it is; None where that is none."""
+        return None
 
     def convolution(
         self,

@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.patterns import (
     norms,
     operations,
     reductions,
+    small_programs,
     softmax,
     sorts,
     stores,
@@ -63,7 +64,7 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
         },
         {
             "stablehlo.convolution": partial(operations.convolution, kernels),
-            "stablehlo.dot_general": partial(operations.product, kernels),
+            "stablehlo.dot_general": partial(operations.product, kernels.product),
             "stablehlo.dynamic_update_slice": partial(operations.overwriting, kernels),
             "stablehlo.fft": partial(operations.fourier, kernels),
             "stablehlo.gather": partial(gathers.gathered, kernels),
@@ -77,7 +78,8 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
     """What the kernels of a target have for a program that is finished otherwise."""
     if type(kernels).expression is Kernels.expression:
         return ()
-    found = expressions.Expressions(kernels)
+    small = small_programs.SmallPrograms(kernels)
+    found = expressions.Expressions(kernels, small)
     rewrites: Round = {
         **dict.fromkeys(expressions.ROOTS, found),
         "func.call": stores.stored,
@@ -86,4 +88,4 @@ def finishing(kernels: Kernels) -> Sequence[Round]:
     # What the calls of the first round read is in memory, so that the second one makes it roots.
     copies: Round = dict.fromkeys(assemblies.ROOTS, partial(assemblies.assembled, kernels))
     # What only copies goes before what computes, and again where what it reads was computed.
-    return (copies, rewrites, rewrites, copies)
+    return ({"stablehlo.dot_general": small.product}, copies, rewrites, rewrites, copies)

@@ -29,9 +29,7 @@ from pjrt_bridge.stablehlo.patterns.following import (
 )
 from pjrt_bridge.stablehlo.patterns.merging import MergedExpressions
 from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
-
-LEAST = 1 << 9
-"""Elements from which on a root is looked at."""
+from pjrt_bridge.stablehlo.patterns.small_programs import LEAST, SmallPrograms
 
 ROOTS = (*STEPS, "stablehlo.concatenate", "stablehlo.transpose")
 """Operations that may be roots."""
@@ -45,16 +43,20 @@ class Expressions:
 
     Args:
         kernels: of the target.
+        small: tells in which programs roots of a few elements are looked at, too.
     """
 
-    def __init__(self, kernels: Kernels) -> None:
+    def __init__(self, kernels: Kernels, small: SmallPrograms) -> None:
         self._merged = MergedExpressions(kernels)
+        self._small = small
 
     def __call__(self, b: Builder, operation: Operation) -> Sequence[Value] | None:
         """A root."""
         root = operation.handle.results[0]
         shape = shape_of(root)
-        if math.prod(shape) < LEAST or str(dtype_of(root)) not in DTYPES:
+        if str(dtype_of(root)) not in DTYPES:
+            return None
+        if math.prod(shape) < LEAST and not self._small.has(operation):
             return None
         found = _overwriting(root) or _written(root, operation.name in MOVED)
         if found is None:

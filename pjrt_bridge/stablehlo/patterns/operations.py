@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
@@ -18,13 +18,22 @@ from pjrt_bridge.stablehlo.patterns import reading
 from pjrt_bridge.stablehlo.types import TensorType
 
 
-def product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
+class Multiply(Protocol):
+    """Emits a product of matrices, as `Kernels.product`; None where it has none."""
+
+    def __call__(
+        self, b: Builder, x: Value, y: Value, /, *, accumulator: DType, dtype: DType
+    ) -> Value | None:
+        """See the class."""
+
+
+def product(multiply: Multiply, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`dot_general`, as a product of matrices in batches."""
     sides = _sides(reading.Product.of(operation.handle), operation.operands)
     if sides is None:
         return None
     with b.as_precise_as(operation.handle):
-        return [_product(kernels, b, *sides, operation.results[0])]
+        return _product(multiply, b, *sides, operation.results[0])
 
 
 def transposed_product(
@@ -53,7 +62,7 @@ def transposed_product(
     if _integers(operation.handle.attributes, "permutation", ()) != swapped:
         return None
     with b.as_precise_as(found.handle):
-        return [_product(kernels, b, right, left, operation.results[0])]
+        return _product(kernels.product, b, right, left, operation.results[0])
 
 
 class _Side(NamedTuple):
@@ -77,12 +86,14 @@ def _sides(product: reading.Product, operands: Sequence[Value]) -> tuple[_Side, 
     return left, right
 
 
-def _product(kernels: Kernels, b: Builder, x: _Side, y: _Side, result: TensorType) -> Value:
+def _product(
+    multiply: Multiply, b: Builder, x: _Side, y: _Side, result: TensorType
+) -> Sequence[Value] | None:
     left = _matrices(b, x.value, x.batch, x.others, x.summed)
     right = _matrices(b, y.value, y.batch, y.summed, y.others)
     accumulator = _accumulator(result.dtype)
-    found = kernels.product(b, left, right, accumulator=accumulator, dtype=result.dtype)
-    return _reshaped(b, found, result.shape)
+    found = multiply(b, left, right, accumulator=accumulator, dtype=result.dtype)
+    return None if found is None else [_reshaped(b, found, result.shape)]
 
 
 def overwriting(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value]:

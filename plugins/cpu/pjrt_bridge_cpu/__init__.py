@@ -105,6 +105,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     from pjrt_bridge_cpu.pooling import can_pool
     from pjrt_bridge_cpu.recurrences import can_recur
     from pjrt_bridge_cpu.reduced_expressions import can_reduce
+    from pjrt_bridge_cpu.small_convolutions import can_convolve_small
     from pjrt_bridge_cpu.sorting import can_sort
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
     from pjrt_bridge_cpu.totals import can_total
@@ -130,6 +131,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found.can_gather = can_gather(client)
     found.can_assemble = can_assemble(client)
     found.can_convolve = can_convolve(client)
+    found.can_convolve_small = can_convolve_small(client)
     found.can_locate = can_locate(client)
     found.can_multiply_thin = can_multiply_thin(client)
     found.can_normalize = can_normalize(client)

@@ -25,7 +25,9 @@ TARGET = "pjrt_bridge.depthwise.1"
 LEAST = 1 << 13
 """Products from which on it is worth a call."""
 
-_MOST_TAPS = 64
+MOST_TAPS = 64
+"""Elements of a channel's weights, at most."""
+
 _DTYPES = ("float32", "bfloat16")
 
 _FORWARD = ("NC", "OI", "NC")
@@ -48,7 +50,7 @@ class CalledDepthwise(Kernels):
             self.can_convolve
             and 1 < channels == groups == weight.shape[0]
             and weight.rank in (3, 4)
-            and 0 < math.prod(weight.shape[2:]) <= _MOST_TAPS
+            and 0 < math.prod(weight.shape[2:]) <= MOST_TAPS
             and str(weight.dtype) in _DTYPES
         )
 
@@ -82,21 +84,55 @@ def _called(
     b: Builder, x: Value, other: Value, how: Convolution, dtype: DType, *, is_gradient: bool
 ) -> Value | None:
     """The call, for data of any order of dimensions; None where it is not for this convolution."""
-    wanted = [
-        first + "".join(sorted(set(letters) - set(first)))
-        for first, letters in zip(
-            _GRADIENT if is_gradient else _FORWARD, how.dimension_numbers, strict=True
-        )
-    ]
+    firsts = _GRADIENT if is_gradient else _FORWARD
     left, right, given = how.dimension_numbers
-    turned = _turned(b, x, left, wanted[0]), _turned(b, other, right, wanted[1])
-    made = _in_order(b, *turned, how, dtype, is_gradient=is_gradient)
-    return None if made is None else _turned(b, made, wanted[2], given)
+    sides = (turned(b, x, left, firsts[0]), turned(b, other, right, firsts[1]))
+    made = _in_order(b, *sides, how, dtype, is_gradient=is_gradient)
+    return None if made is None else turned_back(b, made, given, firsts[2])
 
 
-def _turned(b: Builder, x: Value, given: str, wanted: str) -> Value:
-    """A value whose dimensions have letters, with these in another order."""
-    return x if given == wanted else b.transpose(x, [given.index(letter) for letter in wanted])
+def turned(b: Builder, x: Value, letters: str, first: str) -> Value:
+    """A value whose dimensions have letters, with some of these first, and the others in order."""
+    wanted = _with_first(letters, first)
+    return x if letters == wanted else b.transpose(x, [letters.index(item) for item in wanted])
+
+
+def turned_back(b: Builder, x: Value, letters: str, first: str) -> Value:
+    """What `turned` makes of a value whose dimensions are to have letters, as these are."""
+    given = _with_first(letters, first)
+    return x if letters == given else b.transpose(x, [given.index(item) for item in letters])
+
+
+def _with_first(letters: str, first: str) -> str:
+    return first + "".join(sorted(set(letters) - set(first)))
+
+
+def pairs(
+    data: Sequence[int],
+    result: Sequence[int],
+    taps: Sequence[int],
+    strides: Sequence[int],
+    spread: Sequence[int],
+    steps: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+) -> list[int]:
+    """The numbers of a window that kernels in C have for height and width; a line has height 1.
+
+    Args:
+        data: its sizes.
+        result: those of the result.
+        taps: those of the weights.
+        strides: the distance of windows.
+        spread: of the data's elements.
+        steps: of the weights' elements.
+        padding: how many zeros are before and behind the data.
+    """
+    lows = [low for low, _ in padding]
+    found: list[int] = []
+    numbers = (data, result, taps, strides, spread, steps, lows)
+    for pair, one in zip(numbers, (1, 1, 1, 1, 1, 1, 0), strict=True):
+        found += [*(one,) * (2 - len(pair)), *pair]
+    return found
 
 
 def _in_order(
@@ -118,7 +154,7 @@ def _in_order(
         fits = other.shape[:2] == (channels, 1)
         taps, result = other.shape[2:], sizes
     products = x.shape[0] * channels * math.prod(result) * math.prod(taps)
-    if not fits or math.prod(taps) > _MOST_TAPS or products < LEAST:
+    if not fits or math.prod(taps) > MOST_TAPS or products < LEAST:
         return None
     return _call(b, x, other, how, dtype, taps=taps, result=result, is_gradient=is_gradient)
 
@@ -152,11 +188,8 @@ def _call(
     strides, steps = how.window_strides, how.rhs_dilation
     if is_gradient:
         strides, steps = steps, strides
-    pairs = (x.shape[2:], result, taps, strides, how.lhs_dilation, steps)
-    lows = [low for low, _ in how.padding]
     window = [int(is_gradient), int(is_last), x.shape[0], x.shape[1]]
-    for pair, one in zip((*pairs, lows), (1, 1, 1, 1, 1, 1, 0), strict=True):
-        window += [*(one,) * (2 - len(pair)), *pair]
+    window += pairs(x.shape[2:], result, taps, strides, how.lhs_dilation, steps, how.padding)
     config = {"window": np.array(window, np.int64)}
     operands = [x, other]
     if is_last:

@@ -21,6 +21,7 @@ from pjrt_bridge_cpu.pooling import PooledMaxima
 from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.recurrences import Recurrences
 from pjrt_bridge_cpu.reductions import BlockedReductions
+from pjrt_bridge_cpu.small_convolutions import SmallConvolutions
 from pjrt_bridge_cpu.small_products import SmallProducts
 from pjrt_bridge_cpu.sorting import SortedRows
 from pjrt_bridge_cpu.thin_products import ThinProducts
@@ -31,6 +32,7 @@ class XlaKernels(
     AssembledArrays,
     CombinedElements,
     CalledDepthwise,
+    SmallConvolutions,
     DepthwiseSums,
     ConvolutionsInOrder,
     FusedExpressions,
@@ -56,3 +58,7 @@ class XlaKernels(
 
     And custom calls, where the client's plugin makes them, of kernels in C.
     """
+
+    # Below 1,000 the client runs a program inline (`xla/pjrt/cpu/cpu_client.cc`). The compiler may
+    # compute something twice where that is read twice.
+    inline_flops = 900

@@ -55,21 +55,34 @@ class ThinProducts(Kernels):
             return _multiplied(b, x, y, dtype)
         return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
 
+    def small_product(
+        self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType
+    ) -> Value | None:
+        """See `Kernels.small_product`."""
+        return _multiplied(b, x, y, dtype) if self._may_call(x, y, accumulator, dtype) else None
+
     def is_thin(self, x: Value, y: Value, accumulator: DType, dtype: DType) -> bool:
         """Whether a product is one of these, and faster as a call."""
         weights, transposed = _weights(y)
         return (
-            self.can_multiply_thin
-            and x.dtype in (_FLOAT32, _BFLOAT16)
+            self._may_call(x, y, accumulator, dtype)
             # The compiler goes through weights of float32 in their own order where it can.
-            and (weights.dtype in _NARROW or (weights.dtype == _FLOAT32 and transposed))
-            and accumulator == _FLOAT32
-            and dtype in (_FLOAT32, _BFLOAT16)
+            and (weights.dtype in _NARROW or transposed)
             and x.shape[-2] <= MOST_ROWS
             and y.size >= LEAST
             and (x.shape[-1] >= SHORTEST or not transposed)
-            and x.size > 0
             and self.pays(Load(KIND, y.size), weights.dtype)
+        )
+
+    def _may_call(self, x: Value, y: Value, accumulator: DType, dtype: DType) -> bool:
+        weights, _ = _weights(y)
+        return (
+            self.can_multiply_thin
+            and x.dtype in (_FLOAT32, _BFLOAT16)
+            and weights.dtype in (_FLOAT32, *_NARROW)
+            and accumulator == _FLOAT32
+            and dtype in (_FLOAT32, _BFLOAT16)
+            and x.size > 0
         )
 
     def pays(self, load: Load, dtype: DType) -> bool:

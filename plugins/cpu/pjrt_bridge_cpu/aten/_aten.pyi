@@ -19,6 +19,8 @@ COMPUTE_EXPRESSION: int
 
 CONVOLVE_DEPTHWISE: int
 """Address of the XLA_FFI_Handler of depthwise convolutions (`native/depthwise.h`)."""
+CONVOLVE_SMALL: int
+"""Address of the XLA_FFI_Handler of small convolutions (`native/convolve.h`)."""
 
 FIND_EXTREMES: int
 """Address of the XLA_FFI_Handler that finds extremes (`native/extremes.h`)."""

@@ -21,6 +21,7 @@ from pjrt_bridge_cpu.aten.products import linear
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
 from pjrt_bridge_cpu.depthwise import is_depthwise
 from pjrt_bridge_cpu.depthwise_calls import CalledDepthwise
+from pjrt_bridge_cpu.small_convolutions import SmallConvolutions
 
 LEAST = 100_000
 """Multiplications from which on it is worth a call."""
@@ -43,6 +44,8 @@ def convolution(
     """`aten.convolution` as it is."""
     alike = () if bias is None else (bias,)
     if not _takes(x, weight, *alike) or not c.output.size or _is_own(c, x, weight, groups):
+        return None
+    if not transposed and _is_small(c, x, weight):
         return None
     window = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     if not transposed:
@@ -208,6 +211,12 @@ def _is_own(c: Context, x: Value, weight: Value, groups: int) -> bool:
     """Whether the plugin's package has a kernel of its own for a convolution."""
     kernels = c.kernels
     return isinstance(kernels, CalledDepthwise) and kernels.convolves(x.shape[1], weight, groups)
+
+
+def _is_small(c: Context, x: Value, weight: Value) -> bool:
+    """The same for a convolution that is small."""
+    kernels, work = c.kernels, _work(c.output.shape, weight)
+    return isinstance(kernels, SmallConvolutions) and kernels.convolves_small(x, weight, work)
 
 
 def channels_last(rank: int) -> Order:

@@ -10,6 +10,14 @@ static const char NAME[] = "Sums of bags";
 /* Elements of the table that are worth waking a thread; columns that are summed at once; rows that
  * are fetched ahead. */
 enum { WORTH_A_THREAD = 1 << 15, COLUMNS = 64, AHEAD = 8, LINE = 64 };
+/* Floats of a vector, which processors with shorter ones divide. */
+enum { LANES = 16 };
+
+typedef float Lanes __attribute__((vector_size(4 * LANES)));
+typedef Lanes LanesAt __attribute__((aligned(1), may_alias));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+typedef Halves HalvesAt __attribute__((aligned(1), may_alias));
 
 typedef struct {
     const char *table, *positions, *factors;
@@ -35,43 +43,6 @@ end_of(const Bags *bags, int64_t bag)
     return end < 0 ? 0 : end > bags->count ? bags->count : end;
 }
 
-/* A function for an element type, the type of sums, and how one becomes the other. */
-#define LOOPS(NAME, TYPE, SUM, FROM, TO)                                                           \
-    INLINE void NAME(const Bags *bags, int64_t begin, int64_t end)                                 \
-    {                                                                                              \
-        const TYPE *table = (const TYPE *)(const void *)bags->table;                               \
-        const SUM *factors = (const SUM *)(const void *)bags->factors;                             \
-        for (int64_t bag = begin; bag < end; bag++) {                                              \
-            const int64_t first = end_of(bags, bag), last = end_of(bags, bag + 1);                 \
-            TYPE *restrict result = (TYPE *)(void *)bags->result + bag * bags->width;              \
-            for (int64_t left = 0; left < bags->width; left += COLUMNS) {                          \
-                const int64_t rest = bags->width - left, columns = rest < COLUMNS ? rest : COLUMNS; \
-                SUM sums[COLUMNS] = {0};                                                           \
-                int64_t taken = 0;                                                                 \
-                for (int64_t at = first; at < last; at++) {                                        \
-                    const int64_t row = position_of(bags, at);                                     \
-                    if (at + AHEAD < bags->count)                                                  \
-                        fetch(table + position_of(bags, at + AHEAD) * bags->width + left,          \
-                              columns * (int64_t)sizeof *table);                                   \
-                    if (row < 0 || row >= bags->rows || row == bags->ignored)                      \
-                        continue;                                                                  \
-                    const TYPE *restrict x = table + row * bags->width + left;                     \
-                    const SUM factor = bags->has_factors ? factors[at] : 1;                        \
-                    if (columns == COLUMNS)                                                        \
-                        for (int64_t i = 0; i < COLUMNS; i++)                                      \
-                            sums[i] += FROM(x[i]) * factor;                                        \
-                    else                                                                           \
-                        for (int64_t i = 0; i < columns; i++)                                      \
-                            sums[i] += FROM(x[i]) * factor;                                        \
-                    taken++;                                                                       \
-                }                                                                                  \
-                const SUM divisor = bags->is_mean && taken ? (SUM)taken : 1;                       \
-                for (int64_t i = 0; i < columns; i++)                                              \
-                    result[left + i] = TO(sums[i] / divisor);                                      \
-            }                                                                                      \
-        }                                                                                          \
-    }
-
 /* What lies at an address, which may be one of no row. */
 INLINE void
 fetch(const void *from, int64_t bytes)
@@ -80,10 +51,150 @@ fetch(const void *from, int64_t bytes)
         __builtin_prefetch((const char *)from + at);
 }
 
+/* The row of a position; -1 where that has none. What is needed soon is fetched. size: bytes of an
+ * element, a constant. */
+INLINE int64_t
+row_at(const Bags *bags, int64_t at, int64_t left, int64_t columns, int64_t size)
+{
+    const int64_t row = position_of(bags, at);
+    if (at + AHEAD < bags->count)
+        fetch(bags->table + (position_of(bags, at + AHEAD) * bags->width + left) * size,
+              columns * size);
+    return row < 0 || row >= bags->rows || row == bags->ignored ? -1 : row;
+}
+
+INLINE void
+read_lanes(Lanes *lanes, const Bags *bags, int type, int64_t at)
+{
+    if (type == F32) {
+        *lanes = *(const LanesAt *)(const void *)(bags->table + at * 4);
+        return;
+    }
+    const HalvesAt *halves = (const void *)(bags->table + at * 2);
+    const Words words = __builtin_convertvector(*halves, Words) << 16;
+    *lanes = (Lanes)words;
+}
+
+/* The sums of `vectors` vectors of columns of a bag, and how many rows that takes. type and
+ * vectors: constants. */
+INLINE int64_t
+sum_lanes(const Bags *bags, int type, int64_t first, int64_t last, int64_t left, int vectors,
+          float *sums)
+{
+    const float *factors = (const float *)(const void *)bags->factors;
+    Lanes a = {0}, b = {0}, c = {0}, d = {0}, lanes;
+    int64_t taken = 0;
+    for (int64_t at = first; at < last; at++) {
+        const int64_t row = row_at(bags, at, left, vectors * LANES, type == F32 ? 4 : 2);
+        if (row < 0)
+            continue;
+        const int64_t from = row * bags->width + left;
+        const float factor = bags->has_factors ? factors[at] : 1;
+#define ADD(i, sum)                                                                                \
+    if (vectors > i) {                                                                             \
+        read_lanes(&lanes, bags, type, from + i * LANES);                                                \
+        sum += lanes * factor;                                                                     \
+    }
+        ADD(0, a)
+        ADD(1, b)
+        ADD(2, c)
+        ADD(3, d)
+#undef ADD
+        taken++;
+    }
+    const Lanes found[] = {a, b, c, d};
+    memcpy(sums, found, sizeof found);
+    return taken;
+}
+
+/* Columns of a bag that have no vectors. */
+#define SUM_COLUMNS(NAME, TYPE, SUM, FROM)                                                         \
+    INLINE int64_t NAME(const Bags *bags, int64_t first, int64_t last, int64_t left,               \
+                        int64_t columns, SUM *sums)                                                \
+    {                                                                                              \
+        const TYPE *table = (const TYPE *)(const void *)bags->table;                               \
+        const SUM *factors = (const SUM *)(const void *)bags->factors;                             \
+        const TYPE *restrict x;                                                                    \
+        int64_t taken = 0;                                                                         \
+        for (int64_t i = 0; i < columns; i++)                                                      \
+            sums[i] = 0;                                                                           \
+        for (int64_t at = first; at < last; at++) {                                                \
+            const int64_t row = row_at(bags, at, left, columns, sizeof *x);                               \
+            if (row < 0)                                                                           \
+                continue;                                                                          \
+            x = table + row * bags->width + left;                                                  \
+            const SUM factor = bags->has_factors ? factors[at] : 1;                                \
+            for (int64_t i = 0; i < columns; i++)                                                  \
+                sums[i] += FROM(x[i]) * factor;                                                    \
+            taken++;                                                                               \
+        }                                                                                          \
+        return taken;                                                                              \
+    }
+
 #define SAME(value) (value)
-LOOPS(of_float32, float, float, SAME, SAME)
-LOOPS(of_float64, double, double, SAME, SAME)
-LOOPS(of_bfloat16, uint16_t, float, from_bfloat16, to_bfloat16)
+SUM_COLUMNS(sum_columns_float32, float, float, SAME)
+SUM_COLUMNS(sum_columns_float64, double, double, SAME)
+SUM_COLUMNS(sum_columns_bfloat16, uint16_t, float, from_bfloat16)
+
+/* Some columns of a bag in float32; how many these are. */
+INLINE int64_t
+sum_floats(const Bags *bags, int type, int64_t first, int64_t last, int64_t left, float *sums,
+           int64_t *taken)
+{
+    const int64_t rest = bags->width - left;
+    switch (rest < COLUMNS ? rest / LANES : COLUMNS / LANES) {
+    case 4:
+        *taken = sum_lanes(bags, type, first, last, left, 4, sums);
+        return 4 * LANES;
+    case 3:
+        *taken = sum_lanes(bags, type, first, last, left, 3, sums);
+        return 3 * LANES;
+    case 2:
+        *taken = sum_lanes(bags, type, first, last, left, 2, sums);
+        return 2 * LANES;
+    case 1:
+        *taken = sum_lanes(bags, type, first, last, left, 1, sums);
+        return LANES;
+    default:
+        break;
+    }
+    *taken = type == F32 ? sum_columns_float32(bags, first, last, left, rest, sums)
+                                : sum_columns_bfloat16(bags, first, last, left, rest, sums);
+    return rest;
+}
+
+INLINE int64_t
+sum_doubles(const Bags *bags, int type, int64_t first, int64_t last, int64_t left, double *sums,
+            int64_t *taken)
+{
+    (void)type;
+    const int64_t rest = bags->width - left, columns = rest < COLUMNS ? rest : COLUMNS;
+    *taken = sum_columns_float64(bags, first, last, left, columns, sums);
+    return columns;
+}
+
+/* A function for an element type: the type of sums, how some columns are summed, and how a sum
+ * becomes an element. */
+#define LOOPS(NAME, DTYPE, TYPE, SUM, SUM_SOME, TO)                                                \
+    INLINE void NAME(const Bags *bags, int64_t begin, int64_t end)                                 \
+    {                                                                                              \
+        for (int64_t bag = begin; bag < end; bag++) {                                              \
+            const int64_t first = end_of(bags, bag), last = end_of(bags, bag + 1);                 \
+            TYPE *restrict result = (TYPE *)(void *)bags->result + bag * bags->width;              \
+            for (int64_t left = 0, columns; left < bags->width; left += columns) {                 \
+                SUM sums[COLUMNS];                                                                 \
+                int64_t taken;                                                                     \
+                columns = SUM_SOME(bags, DTYPE, first, last, left, sums, &taken);                  \
+                const SUM divisor = bags->is_mean && taken ? (SUM)taken : 1;                       \
+                for (int64_t i = 0; i < columns; i++)                                              \
+                    result[left + i] = TO(sums[i] / divisor);                                      \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+LOOPS(of_float32, F32, float, float, sum_floats, SAME)
+LOOPS(of_float64, F64, double, double, sum_doubles, SAME)
+LOOPS(of_bfloat16, BF16, uint16_t, float, sum_floats, to_bfloat16)
 
 /* What a program says of bags, which may come from anywhere. */
 static int

@@ -153,19 +153,10 @@ read_depthwise(const Frame *frame, Depthwise *d, char *message)
         return fail(message, "its operands, its result and its window do not fit each other");
     if (d->is_last)
         return 0;
-    const int64_t more = (d->y.taps - 1) * d->y.step / d->y.stride;
-    d->pitch = d->x.result + (d->x.taps - 1) * d->x.step / d->x.stride;
-    const double row = (double)d->pitch * (double)d->y.stride * (double)d->x.stride;
-    d->rows = row < COPIED ? (int64_t)(COPIED / row) : 1;
-    d->rows = d->rows < d->y.result ? d->rows : d->y.result;
-    if (row * (double)(d->rows + more) > MOST_COPIED)
+    const double residues = (double)d->y.stride * (double)d->x.stride;
+    if (lay_out_rows(d, COPIED / residues, MOST_COPIED / residues, d->y.result))
         return fail(message, "%lld windows side by side are too large for it",
                     (long long)d->x.result);
-    /* The last tap of the last row is read beyond its end, up to a block. */
-    d->plane = (d->rows + more + 1) * d->pitch + BLOCK;
-    d->plane = (d->plane + LANES - 1) / LANES * LANES;
-    for (int64_t tap = 0; tap < d->taps; tap++)
-        d->places[tap] = place_of_tap(d, tap);
     return 0;
 }
 

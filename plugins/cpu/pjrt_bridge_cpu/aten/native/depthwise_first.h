@@ -77,6 +77,26 @@ place_of_tap(const Depthwise *d, int64_t tap)
     return residue * d->plane + down / d->y.stride * d->pitch + right / d->x.stride;
 }
 
+/* Decide how many rows are copied at once, and where they are; -1 where that is too much.
+ *
+ * wanted: floats of one residue's rows, about; limit: at most; most: rows. */
+static inline int
+lay_out_rows(Depthwise *d, double wanted, double limit, int64_t most)
+{
+    const int64_t more = (d->y.taps - 1) * d->y.step / d->y.stride;
+    d->pitch = d->x.result + (d->x.taps - 1) * d->x.step / d->x.stride;
+    const double rows = wanted / (double)d->pitch;
+    d->rows = rows < 1 ? 1 : rows < (double)most ? (int64_t)rows : most;
+    if ((double)d->pitch * (double)(d->rows + more) > limit)
+        return -1;
+    /* The last tap of the last row is read beyond its end, up to a block. */
+    d->plane = (d->rows + more + 1) * d->pitch + BLOCK;
+    d->plane = (d->plane + LANES - 1) / LANES * LANES;
+    for (int64_t tap = 0; tap < d->taps; tap++)
+        d->places[tap] = place_of_tap(d, tap);
+    return 0;
+}
+
 /* How many parts the rows of the result of a channel are computed in. */
 static inline int64_t
 parts_of_rows(const Depthwise *d)

@@ -10,6 +10,7 @@
  *     bags.c       another one: sums of bags of rows
  *     call.c       what a program says, compared with the operator and the buffers
  *     combine.c    another one: updates along a dimension
+ *     convolve.c   another one: small convolutions
  *     depthwise.c  another one: convolutions of each channel by itself
  *     divide.c     threads for large work
  *     divisors.c   another one: a check of divisors
@@ -40,6 +41,7 @@
 #include "bags.h"
 #include "call.h"
 #include "combine.h"
+#include "convolve.h"
 #include "depthwise.h"
 #include "divisors.h"
 #include "expression.h"
@@ -218,6 +220,7 @@ PyInit__aten(void)
         add_address(module, "COMBINE_ALONG", (void *)combine_along) ||
         add_address(module, "COMPUTE_EXPRESSION", (void *)compute_expression) ||
         add_address(module, "CONVOLVE_DEPTHWISE", (void *)convolve_depthwise) ||
+        add_address(module, "CONVOLVE_SMALL", (void *)convolve_small) ||
         add_address(module, "FIND_EXTREMES", (void *)find_extremes) ||
         add_address(module, "GATHER_ALONG", (void *)gather_along) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||

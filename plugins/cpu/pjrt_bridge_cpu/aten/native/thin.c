@@ -55,20 +55,30 @@ float_at(const char *data, int type, int64_t index)
     return value;
 }
 
-static inline void
-put(const Thin *thin, int64_t batch, int64_t row, int64_t column, float value)
+static inline uint16_t
+to_half(float value)
 {
-    int64_t index = (batch * thin->rows + row) * thin->columns + column;
-    if (thin->result_type == F32) {
-        memcpy(thin->result + index * 4, &value, sizeof value);
-        return;
-    }
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     /* To the nearest, ties to even; a NaN stays one. */
-    bits = value != value ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    uint16_t half = (uint16_t)bits;
-    memcpy(thin->result + index * 2, &half, sizeof half);
+    return (uint16_t)(value != value ? bits >> 16 | 0x40
+                                     : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Write neighbours in a row of the result, whose sums have a distance of `far`. */
+static inline __attribute__((always_inline)) void
+put(const Thin *thin, int64_t row, int64_t column, const float *sums, int64_t far, int64_t count)
+{
+    char *to = thin->result + (row * thin->columns + column) * SIZE(thin->result_type);
+    if (thin->result_type == F32) {
+        for (int64_t i = 0; i < count; i++)
+            memcpy(to + i * 4, &sums[i * far], 4);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const uint16_t half = to_half(sums[i * far]);
+        memcpy(to + i * 2, &half, 2);
+    }
 }
 
 /* -- rows ------------------------------------------------------------------------------------ */
@@ -132,6 +142,27 @@ copy_of(const Thin *thin, int64_t batch, int64_t row)
     if ((count) > 2) { code(2) code(3) }
 
 typedef float Quad __attribute__((vector_size(16)));
+
+/* The sum of the elements of each of four vectors. */
+static inline __attribute__((always_inline)) void
+sum_four(const Quad *quads, Quad *sums)
+{
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SUMMED_IN_REGISTERS
+    Quad pairs[2];
+    for (int i = 0; i < 2; i++)
+        pairs[i] = __builtin_shufflevector(quads[2 * i], quads[2 * i + 1], 0, 4, 2, 6) +
+                   __builtin_shufflevector(quads[2 * i], quads[2 * i + 1], 1, 5, 3, 7);
+    *sums = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 4, 5) +
+            __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 6, 7);
+#endif
+#endif
+#ifndef SUMMED_IN_REGISTERS
+    for (int i = 0; i < 4; i++)
+        (*sums)[i] = (quads[i][0] + quads[i][1]) + (quads[i][2] + quads[i][3]);
+#endif
+}
 
 /* -- loops ----------------------------------------------------------------------------------- */
 
@@ -248,9 +279,6 @@ read_product(const Frame *frame, Thin *thin, char *message)
         result->dims[1] != x->dims[1] || weights->dims[1 + turned] != x->dims[2] ||
         weights->dims[2 - turned] != result->dims[2])
         return fail(message, "its operands and its result do not fit each other");
-    if (x->dims[1] > MOST_ROWS)
-        return fail(message, "found %lld rows, expected at most %d", (long long)x->dims[1],
-                    MOST_ROWS);
     Vectors widest = widest_vectors();
     bool of_pairs = turned && x->dtype == BF16 && weights->dtype == BF16;
     if (widest == AVX512_BF16 && !of_pairs)
@@ -263,8 +291,9 @@ read_product(const Frame *frame, Thin *thin, char *message)
     return 0;
 }
 
+/* A product of at most MOST_ROWS rows. */
 static int
-run_product(const Frame *frame, Thin *thin, char *message)
+multiply_rows(const Frame *frame, Thin *thin, char *message)
 {
     /* Nothing overflows: the operands are in memory, and there are few rows. */
     size_t count = (size_t)(thin->batches * 2 * thin->rows * padded(thin->inner));
@@ -282,6 +311,27 @@ run_product(const Frame *frame, Thin *thin, char *message)
     int failed = divide(frame, &division, message);
     free(thin->copy);
     return failed;
+}
+
+static int
+run_product(const Frame *frame, Thin *thin, char *message)
+{
+    if (thin->rows <= MOST_ROWS)
+        return multiply_rows(frame, thin, message);
+    const int64_t x_size = SIZE(thin->x_type), result_size = SIZE(thin->result_type);
+    const int64_t weights = thin->inner * thin->columns * SIZE(thin->weight_type);
+    for (int64_t batch = 0; batch < thin->batches; batch++)
+        for (int64_t row = 0; row < thin->rows; row += MOST_ROWS) {
+            const int64_t first = batch * thin->rows + row, left = thin->rows - row;
+            Thin part = *thin;
+            part.batches = 1, part.rows = left < MOST_ROWS ? left : MOST_ROWS;
+            part.x += first * thin->inner * x_size;
+            part.weights += batch * weights;
+            part.result += first * thin->columns * result_size;
+            if (multiply_rows(frame, &part, message))
+                return -1;
+        }
+    return 0;
 }
 
 Error *

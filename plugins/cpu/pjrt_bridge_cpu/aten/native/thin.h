@@ -9,7 +9,8 @@
 
 #include "xla.h"
 
-/* Rows of a product, and columns of a unit, in which it is divided among threads. */
+/* Rows for which weights are read once, and columns of a unit, in which a product is divided among
+ * threads. */
 #define MOST_ROWS 16
 #define UNIT 64
 

@@ -58,14 +58,16 @@ NAME(add_product)(int type, NAME(Floats) * total, NAME(Floats) x, NAME(Floats) f
 #endif
 }
 
-INLINE float
-NAME(sum)(NAME(Floats) all)
+/* A vector folded to four elements of the same sum. */
+INLINE Quad
+NAME(folded)(NAME(Floats) all)
 {
     Quad quads[LANES / 4];
     memcpy(quads, &all, sizeof quads);
-    for (int i = 1; i < LANES / 4; i++)
-        quads[0] += quads[i];
-    return (quads[0][0] + quads[0][1]) + (quads[0][2] + quads[0][3]);
+    for (int i = LANES / 8; i; i /= 2)
+        for (int j = 0; j < i; j++)
+            quads[j] += quads[j + i];
+    return quads[0];
 }
 
 /* -- transposed weights: a row of them for each column of the result ------------------------- */
@@ -138,11 +140,33 @@ NAME(dots)(int type, int rows, int columns, const Thin *thin, const char *weight
 #undef ADD
 #undef CONVERT
     }
-#define KEEP(c, r) sums[MOST_AT_ONCE * c + r] += NAME(sum)(totals[4 * r + c]);
-#define ROW(r) EACH_COLUMN(columns, KEEP, r)
-    EACH_ROW(rows, ROW)
-#undef ROW
-#undef KEEP
+    /* Of four rows, or of the columns of one. */
+    Quad quads[4] = {{0}}, found;
+#define FOLD_ROWS(c, first)                                                                \
+    quads[0] = NAME(folded)(totals[4 * first + c]);                                        \
+    quads[1] = NAME(folded)(totals[4 * (first + 1) + c]);                                  \
+    quads[2] = NAME(folded)(totals[4 * (first + 2) + c]);                                  \
+    quads[3] = NAME(folded)(totals[4 * (first + 3) + c]);                                  \
+    sum_four(quads, &found);                                                               \
+    for (int i = 0; i < 4; i++)                                                            \
+        sums[MOST_AT_ONCE * c + first + i] += found[i];
+#define FOLD(c, r) quads[c] = NAME(folded)(totals[4 * r + c]);
+#define FOLD_COLUMNS(r)                                                                    \
+    EACH_COLUMN(columns, FOLD, r)                                                          \
+    sum_four(quads, &found);                                                               \
+    for (int i = 0; i < columns; i++)                                                      \
+        sums[MOST_AT_ONCE * i + r] += found[i];
+    if (rows < 4) {
+        EACH_ROW(rows, FOLD_COLUMNS)
+    } else {
+        EACH_COLUMN(columns, FOLD_ROWS, 0)
+    }
+    if (rows > 4) {
+        EACH_COLUMN(columns, FOLD_ROWS, 4)
+    }
+#undef FOLD_COLUMNS
+#undef FOLD
+#undef FOLD_ROWS
 }
 
 /* Up to UNIT columns by rows of x, as much of these at a time as stays in the first cache. */
@@ -166,8 +190,7 @@ NAME(columns_by_rows)(int type, int rows, const Thin *thin, int64_t batch, int64
                        sums + column * MOST_AT_ONCE);
     }
     for (int64_t r = 0; r < count; r++)
-        for (int64_t column = begin; column < end; column++)
-            put(thin, batch, row + r, column, sums[(column - begin) * MOST_AT_ONCE + r]);
+        put(thin, batch * thin->rows + row + r, begin, sums + r, MOST_AT_ONCE, end - begin);
 }
 
 INLINE void
@@ -248,8 +271,9 @@ NAME(multiply)(int type, const Thin *thin, int64_t batch, int64_t begin, int64_t
     _Alignas(LINE) float sums[MOST_ROWS * WIDTH];
     for (int64_t column = begin; column < end; column += WIDTH) {
         const int64_t width = end - column < WIDTH ? end - column : WIDTH;
-        memset(sums, 0, (size_t)(thin->rows > MOST_AT_ONCE ? MOST_ROWS : MOST_AT_ONCE) * WIDTH *
-                            sizeof *sums);
+        const int64_t filled = (width + STEP(type) - 1) / STEP(type) * STEP(type);
+        for (int64_t r = 0; r < (thin->rows > MOST_AT_ONCE ? MOST_ROWS : MOST_AT_ONCE); r++)
+            memset(sums + r * WIDTH, 0, (size_t)filled * sizeof *sums);
         for (int64_t i = 0, depth; i < thin->inner; i += depth) {
             const char *from = weights + i * stride + column * size;
             depth = thin->inner - i < DEPTH ? 1 : DEPTH;
@@ -266,11 +290,15 @@ NAME(multiply)(int type, const Thin *thin, int64_t batch, int64_t begin, int64_t
 #undef CODE
             }
         }
-        for (int64_t r = 0; r < thin->rows; r++)
-            for (int64_t c = 0; c < width; c++)
-                put(thin, batch, r, column + c,
-                    sums[r * WIDTH + c / STEP(type) * STEP(type) +
-                         NAME(place)(type, c % STEP(type))]);
+        for (int64_t r = 0; r < thin->rows; r++) {
+            const int64_t to = batch * thin->rows + r;
+            const float *from = sums + r * WIDTH;
+            if (PARTS(type) == 1)
+                put(thin, to, column, from, 1, width);
+            for (int64_t c = 0; PARTS(type) > 1 && c < width; c++)
+                put(thin, to, column + c,
+                    from + c / STEP(type) * STEP(type) + NAME(place)(type, c % STEP(type)), 1, 1);
+        }
     }
 }
 

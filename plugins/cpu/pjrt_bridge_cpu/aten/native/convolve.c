@@ -1,0 +1,234 @@
+/* See convolve.h.
+ *
+ * Rows of all channels of a group are copied as for a depthwise convolution with channels first.
+ * Then a few results at a time are summed over the channels and the elements of their weights, each
+ * of which is multiplied with elements that lie side by side.
+ */
+
+#include "convolve.h"
+
+#include "depthwise_first.h"
+#include "divide.h"
+
+#include <stdlib.h>
+
+static const char NAME[] = "A small convolution";
+
+/* Floats of copied data at once, about, and at most; the largest number of the attribute; products
+ * that are worth a thread; channels of the result that are computed together. */
+enum {
+    COPIED = 1 << 15,
+    MOST_COPIED = 1 << 26,
+    LARGEST = 1 << 30,
+    WORTH_A_THREAD = 1 << 19,
+    TOGETHER = 4,
+};
+
+typedef struct Convolution {
+    Depthwise each; /* Of one channel. */
+    int64_t groups, inputs, outputs, residues;
+    const float *weights; /* (groups, outputs, inputs, taps) */
+    void (*run)(const struct Convolution *, float *, int64_t, int64_t);
+} Convolution;
+
+/* -- loops ----------------------------------------------------------------------------------- */
+
+/* Results at `vectors` vectors of places of TOGETHER channels. weights: of the first channel, then
+ * of each that is not behind the last one; vectors: a constant. */
+INLINE void
+sum_places(const Convolution *c, const float *copied, const float *weights, int64_t channels,
+           float *sums, int64_t at, int vectors)
+{
+    const Depthwise *d = &c->each;
+    const int64_t each = c->inputs * d->taps;
+    const float *const second = weights + (channels > 1 ? each : 0);
+    const float *const third = weights + (channels > 2 ? 2 * each : 0);
+    const float *const fourth = weights + (channels > 3 ? 3 * each : 0);
+    Lanes a[4] = {{0}}, b[4] = {{0}}, e[4] = {{0}}, f[4] = {{0}};
+    for (int64_t input = 0, k = 0; input < c->inputs; input++)
+        for (int64_t tap = 0; tap < d->taps; tap++, k++) {
+            const float *from = copied + input * c->residues * d->plane + d->places[tap] + at;
+#define ADD(i)                                                                                     \
+    if (vectors > i) {                                                                             \
+        const Lanes lanes = AT(from + i * LANES);                                                  \
+        a[i] += lanes * weights[k];                                                                \
+        b[i] += lanes * second[k];                                                                \
+        e[i] += lanes * third[k];                                                                \
+        f[i] += lanes * fourth[k];                                                                \
+    }
+            ADD(0)
+            ADD(1)
+            ADD(2)
+            ADD(3)
+#undef ADD
+        }
+#define KEEP(i)                                                                                    \
+    if (vectors > i) {                                                                             \
+        AT(sums + at + i * LANES) = a[i];                                                          \
+        AT(sums + d->plane + at + i * LANES) = b[i];                                               \
+        AT(sums + 2 * d->plane + at + i * LANES) = e[i];                                           \
+        AT(sums + 3 * d->plane + at + i * LANES) = f[i];                                           \
+    }
+    KEEP(0)
+    KEEP(1)
+    KEEP(2)
+    KEEP(3)
+#undef KEEP
+}
+
+/* Some rows of a group of one batch. wide: how many vectors of places are summed at once. */
+INLINE void
+convolve_part(const Convolution *c, float *work, int64_t unit, int wide)
+{
+    const Depthwise *d = &c->each;
+    const int64_t parts = parts_of_rows(d), image = unit / parts, first = unit % parts * d->rows;
+    const int64_t left = d->y.result - first, rows = left < d->rows ? left : d->rows;
+    const int64_t size = rows * d->pitch, group = image % c->groups;
+    float *const sums = work, *const copied = work + TOGETHER * d->plane;
+    for (int64_t input = 0; input < c->inputs; input++)
+        copy_rows(d, copied + input * c->residues * d->plane, image * c->inputs + input, first,
+                  rows);
+    for (int64_t output = 0; output < c->outputs; output += TOGETHER) {
+        const float *weights = c->weights + (group * c->outputs + output) * c->inputs * d->taps;
+        const int64_t others = c->outputs - output, channel = image * c->outputs + output;
+        const int64_t channels = others < TOGETHER ? others : TOGETHER;
+        int64_t at = 0;
+        for (; at + (wide - 1) * LANES < size; at += wide * LANES)
+            sum_places(c, copied, weights, channels, sums, at, wide);
+        for (; at < size; at += LANES)
+            sum_places(c, copied, weights, channels, sums, at, 1);
+        for (int64_t i = 0; i < channels; i++)
+            for (int64_t row = 0; row < rows; row++)
+                write_run(d->result,
+                          ((channel + i) * d->y.result + first + row) * d->x.result,
+                          sums + i * d->plane + row * d->pitch, d->x.result);
+    }
+}
+
+#define RUN(TARGET, END, WIDE)                                                                     \
+    TARGET static void run_##END(const Convolution *c, float *work, int64_t begin, int64_t end)    \
+    {                                                                                              \
+        for (int64_t unit = begin; unit < end; unit++)                                             \
+            convolve_part(c, work, unit, WIDE);                                                    \
+    }
+#define PLAIN
+
+RUN(PLAIN, portable, 1)
+RUN(FOR_AVX2, avx2, 1)
+RUN(FOR_AVX512, avx512, 4)
+
+static int
+run_range(const void *data, int64_t begin, int64_t end, char *message)
+{
+    const Convolution *c = data;
+    const int64_t planes = TOGETHER + c->inputs * c->residues;
+    float *work = aligned_alloc(64, (size_t)(planes * c->each.plane + LANES) * sizeof *work);
+    if (!work)
+        return fail(message, "no memory is left");
+    c->run(c, work, begin, end);
+    free(work);
+    return 0;
+}
+
+/* -- the call -------------------------------------------------------------------------------- */
+
+/* Whether a buffer has as many elements as the product of some numbers. */
+static bool
+has_elements(const Buffer *buffer, const int64_t *numbers, int count)
+{
+    int64_t size = 1;
+    for (int i = 0; i < count; i++)
+        if (__builtin_mul_overflow(size, numbers[i], &size))
+            return false;
+    return size == count_of(buffer);
+}
+
+/* What a program says of a convolution, which may come from anywhere. */
+static int
+read_convolution(const Frame *frame, Convolution *c, char *message)
+{
+    const Buffer *all[3];
+    if (read_arrays(frame, 2, 1, all, message))
+        return -1;
+    const int64_t *window = array_of(frame, "window", S64, CONVOLUTION);
+    if (!window)
+        return fail(message, "its attributes are not those that the bridge writes");
+    for (int i = 0; i < CONVOLUTION; i++) {
+        const int64_t least = i < CONVOLUTION - 2 ? 1 : -LARGEST;
+        if (window[i] < least || window[i] > LARGEST)
+            return fail(message, "number %d of its window is %lld", i, (long long)window[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        if (all[i]->dtype != F32 && all[i]->dtype != BF16)
+            return fail(message, "found element type %d, expected float32 or bfloat16",
+                        all[i]->dtype);
+    if (all[0]->dtype != all[1]->dtype)
+        return fail(message, "its operands have different element types");
+    const int64_t *w = window + 4, batches = window[0], groups = window[1], inputs = window[2],
+                  outputs = window[3];
+    *c = (Convolution){
+        .each = {
+            .batches = batches, .channels = groups * inputs, .taps = w[4] * w[5],
+            .y = {w[0], w[2], w[4], w[6], w[8], w[10], w[12]},
+            .x = {w[1], w[3], w[5], w[7], w[9], w[11], w[13]},
+            .data = all[0], .other = all[1], .result = all[2],
+        },
+        .groups = groups, .inputs = inputs, .outputs = outputs,
+    };
+    Depthwise *d = &c->each;
+    const int64_t data[] = {batches, groups, inputs, d->y.data, d->x.data};
+    const int64_t weights[] = {groups, outputs, inputs, d->y.taps, d->x.taps};
+    const int64_t result[] = {batches, groups, outputs, d->y.result, d->x.result};
+    if (d->y.taps > MOST_TAPS || d->x.taps > MOST_TAPS || d->taps > MOST_TAPS ||
+        !has_elements(d->data, data, 5) || !has_elements(d->other, weights, 5) ||
+        !has_elements(d->result, result, 5))
+        return fail(message, "its operands, its result and its window do not fit each other");
+    const double residues = (double)d->y.stride * (double)d->x.stride;
+    const double products = (double)count_of(d->result) * (double)inputs * (double)d->taps;
+    int64_t most = d->y.result;
+    if (products > 2 * WORTH_A_THREAD)
+        most = (most + 3) / 4;
+    if (lay_out_rows(d, COPIED / (residues * (double)inputs), MOST_COPIED / (residues * (double)inputs), most))
+        return fail(message, "%lld windows side by side are too large for it",
+                    (long long)d->x.result);
+    c->residues = d->y.stride * d->x.stride;
+    return 0;
+}
+
+/* Weights of half precision as floats; NULL without memory. */
+static float *
+widened(const Buffer *buffer)
+{
+    const int64_t count = count_of(buffer);
+    float *weights = malloc((size_t)count * sizeof *weights);
+    for (int64_t at = 0; weights && at < count; at++)
+        weights[at] = number_at(buffer, at);
+    return weights;
+}
+
+Error *
+convolve_small(Frame *frame)
+{
+    Error *answer;
+    if (asks_for_version(frame, NAME, &answer))
+        return answer;
+    char message[MESSAGE] = "";
+    Convolution c;
+    if (check_caller(frame, message) || read_convolution(frame, &c, message))
+        return refuse(frame, INVALID_ARGUMENT, NAME, message);
+    static void (*const RUN[])(const Convolution *, float *, int64_t, int64_t) = {
+        run_portable, run_avx2, run_avx512};
+    c.run = RUN[widest_vectors()];
+    const Buffer *weights = c.each.other;
+    float *const made = weights->dtype == BF16 ? widened(weights) : NULL;
+    if (weights->dtype == BF16 && !made)
+        return refuse(frame, INTERNAL, NAME, "no memory is left");
+    c.weights = made ? made : (const float *)(const void *)weights->data;
+    const int64_t units = c.each.batches * c.groups * parts_of_rows(&c.each);
+    const double products = (double)count_of(c.each.result) * (double)(c.inputs * c.each.taps);
+    const int64_t grain = (int64_t)(WORTH_A_THREAD / (products / (double)units)) + 1;
+    const Division division = {run_range, &c, units, grain, 4};
+    const int failed = divide(frame, &division, message);
+    free(made);
+    return failed ? refuse(frame, INTERNAL, NAME, message) : NULL;
+}
