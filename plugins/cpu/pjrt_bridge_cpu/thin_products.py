@@ -20,6 +20,7 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.calls import Load
 from pjrt_bridge_cpu.aten.library import can_call
+from pjrt_bridge_cpu.small_products import is_outer
 
 TARGET = "pjrt_bridge.thin.1"
 """Name of the custom call. Its number changes with what it is given."""
@@ -83,6 +84,7 @@ class ThinProducts(Kernels):
             and accumulator == _FLOAT32
             and dtype in (_FLOAT32, _BFLOAT16)
             and x.size > 0
+            and not is_outer(x)
         )
 
     def pays(self, load: Load, dtype: DType) -> bool:

@@ -22,7 +22,7 @@ from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load, Out
 from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.processor import blas_lacks_its_instructions
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
-from pjrt_bridge_cpu.small_products import LARGEST
+from pjrt_bridge_cpu.small_products import LARGEST, is_outer
 from pjrt_bridge_cpu.thin_products import ThinProducts
 
 LEAST = 1 << 18
@@ -70,7 +70,7 @@ class AtenProducts(ThinProducts):
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
         thin = self.is_thin(x, y, accumulator, dtype)
-        if x.dtype == y.dtype == dtype and not thin:
+        if x.dtype == y.dtype == dtype and not thin and not is_outer(x):
             if _may_be_onednn(x, y) and self._is_for_onednn(x, y):
                 found = self.use(b, _by_onednn(b, x, y), dtype)
                 if found is not None:

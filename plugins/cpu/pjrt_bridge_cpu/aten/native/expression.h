@@ -125,6 +125,36 @@ has_number(int64_t operation)
     return operation == ADD_NUMBER || operation == SUBTRACT_FROM || operation == MULTIPLY_NUMBER;
 }
 
+/* How many registers an operation reads. */
+INLINE int
+registers_read(int64_t operation)
+{
+    switch (operation) {
+    case READ:
+    case NUMBER:
+        return 0;
+    case SELECT:
+    case MULTIPLY_ADD:
+        return 3;
+    case ADD:
+    case SUBTRACT:
+    case MULTIPLY:
+    case DIVIDE:
+    case MAXIMUM:
+    case MINIMUM:
+    case EQUAL:
+    case NOT_EQUAL:
+    case LESS:
+    case LESS_EQUAL:
+    case POWER:
+    case AND:
+    case OR:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
 /* Whether an operand is read from its first to its last element, again and again. */
 INLINE bool
 is_repeated(const Operand *operand)

@@ -24,36 +24,6 @@ is_between(int64_t value, int64_t end)
     return value >= 0 && value < end;
 }
 
-/* How many registers an operation reads. */
-static int
-registers_read(int64_t operation)
-{
-    switch (operation) {
-    case READ:
-    case NUMBER:
-        return 0;
-    case SELECT:
-    case MULTIPLY_ADD:
-        return 3;
-    case ADD:
-    case SUBTRACT:
-    case MULTIPLY:
-    case DIVIDE:
-    case MAXIMUM:
-    case MINIMUM:
-    case EQUAL:
-    case NOT_EQUAL:
-    case LESS:
-    case LESS_EQUAL:
-    case POWER:
-    case AND:
-    case OR:
-        return 2;
-    default:
-        return 1;
-    }
-}
-
 /* Whether each step reads what an earlier one has computed, and none computes what it reads. */
 static bool
 are_possible(const Step *steps, int64_t count, int64_t operands, int64_t results, int64_t numbers)
@@ -85,15 +55,20 @@ are_possible(const Step *steps, int64_t count, int64_t operands, int64_t results
     return true;
 }
 
-/* The elements of a block: as many periods as fit into one. */
+/* The elements of a block: as many periods as fit into one, or a part of what an operand has the
+ * same number for. */
 static int64_t
 block_of(const Expression *expression, int64_t operands)
 {
     int64_t block = BLOCK;
     for (int64_t index = 0; index < operands; index++) {
         const Operand *operand = &expression->operands[index];
+        const int64_t run = operand->sizes[operand->dims - 1];
         if (is_repeated(operand) && operand->sizes[1] <= BLOCK)
             block = BLOCK / operand->sizes[1] * operand->sizes[1];
+        else if (!operand->strides[operand->dims - 1] && run > BLOCK && block == BLOCK)
+            for (int64_t size = BLOCK; size > BLOCK / 2 && run % block; size--)
+                block = run % size ? BLOCK : size;
     }
     return block;
 }

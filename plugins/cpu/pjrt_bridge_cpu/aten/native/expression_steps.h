@@ -121,6 +121,21 @@ read_tile(const Operand *operand, float *to, const Tiles *tiles, const Tile *til
         read_run(to + run * count, from + run * to_row * width, operand->type, to_column, count);
 }
 
+/* Whether an operand has one number for all elements of a block, and which. */
+INLINE bool
+is_one_number(const Operand *operand, const Tiles *tiles, const Tile *block, float *number)
+{
+    const int last = operand->dims - 1;
+    const int64_t run = operand->sizes[last];
+    if (tiles->dims || operand->strides[last] || block->first % run + block->columns > run)
+        return false;
+    int64_t rest = block->first / run, offset = 0;
+    for (int dim = last - 1; dim >= 0; rest /= operand->sizes[dim--])
+        offset += rest % operand->sizes[dim] * operand->strides[dim];
+    widen(number, operand->data + offset * bytes_of(operand->type), operand->type, 1);
+    return true;
+}
+
 /* Where the numbers of an operand for the elements of a block are. */
 INLINE const float *
 read_operand(const Operand *operand, int64_t index, float *to, Workspace *work, const Tiles *tiles,
@@ -239,6 +254,52 @@ run_step(const Step *step, float *to, const float *a, const float *b, const floa
     }
 }
 
+/* A step of which some registers have one number for all elements, without filling these; whether
+ * there is a loop for it. is_one: by register whether it has one; ones: which. */
+INLINE bool
+run_with_ones(const Step *step, float *to, const float *const *at, const bool *is_one,
+              const float *ones, int64_t count)
+{
+    const bool a = is_one[step->a], b = is_one[step->b];
+    const float *others = at[a ? step->b : step->a];
+    const float one = ones[a ? step->a : step->b];
+    if (step->operation == MULTIPLY_ADD && a != b && is_one[step->c]) {
+        const float added = ones[step->c];
+        EACH to[i] = others[i] * one + added;
+        return true;
+    }
+    if (a == b)
+        return false;
+    switch (step->operation) {
+        COMPUTE(ADD, others[i] + one);
+        COMPUTE(MULTIPLY, others[i] * one);
+    case SUBTRACT:
+        if (a)
+            EACH to[i] = one - others[i];
+        else
+            EACH to[i] = others[i] - one;
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+/* Fill the registers that a step reads and that have one number for all elements. */
+INLINE void
+fill_ones(const Step *step, Workspace *work, bool *is_one, const float *ones, int64_t count)
+{
+    const int64_t sources[] = {step->a, step->b, step->c};
+    for (int k = 0; k < registers_read(step->operation); k++) {
+        if (!is_one[sources[k]])
+            continue;
+        float *to = work->registers[sources[k]];
+        const float one = ones[sources[k]];
+        EACH to[i] = one;
+        is_one[sources[k]] = false;
+    }
+}
+
 /* Where a step puts its numbers: in the result, where the next step writes them there. A result may
  * be what the step reads, which large angles need once more. */
 INLINE float *
@@ -270,32 +331,47 @@ run_block(const Expression *expression, Workspace *work, const Tile *block)
 {
     const int64_t count = block->rows * block->columns;
     const float *at[MOST_REGISTERS] = {0};
+    float ones[MOST_REGISTERS] = {0};
+    bool is_one[MOST_REGISTERS] = {false};
     for (int64_t index = 0; index < expression->step_count; index++) {
         const Step *step = &expression->steps[index];
+        const bool is_last = index + 1 == expression->step_count;
+        const Operand *operand = &expression->operands[step->operation == READ ? step->a : 0];
         float *to = work->registers[step->to];
-        const bool is_held = step->operation == NUMBER && expression->holds_number[step->to];
-        if (index + 1 < expression->step_count && step->operation != READ && !is_held)
-            to = written(expression, step, block, to);
-        if (is_held) {
+        if (step->operation == READ) {
+            at[step->to] = to;
+            is_one[step->to] =
+                !is_last && is_one_number(operand, &expression->tiles, block, &ones[step->to]);
+            if (!is_one[step->to])
+                at[step->to] =
+                    read_operand(operand, step->a, to, work, &expression->tiles, block);
+            continue;
+        }
+        if (step->operation == NUMBER && expression->holds_number[step->to]) {
             hold_number(work, step->to, (float)expression->numbers[step->a]);
             at[step->to] = to;
-        } else if (step->operation == READ) {
-            at[step->to] = read_operand(&expression->operands[step->a], step->a, to, work,
-                                        &expression->tiles, block);
-        } else if (step->operation == NUMBER) {
+            continue;
+        }
+        if (step->operation == WRITE) {
+            fill_ones(step, work, is_one, ones, count);
+            write_output(&expression->outputs[step->to], at[step->a], block);
+            continue;
+        }
+        if (!is_last)
+            to = written(expression, step, block, to);
+        const bool is_number = has_number(step->operation);
+        if (step->operation == NUMBER) {
             const float number = (float)expression->numbers[step->a];
             EACH to[i] = number;
-            at[step->to] = to;
-        } else if (step->operation == WRITE) {
-            write_output(&expression->outputs[step->to], at[step->a], block);
-        } else {
-            const bool is_number = has_number(step->operation);
+        } else if (is_number || !run_with_ones(step, to, at, is_one, ones, count)) {
+            fill_ones(step, work, is_one, ones, count);
             run_step(step, to, at[step->a], is_number ? NULL : at[step->b],
                      is_number ? NULL : at[step->c],
                      is_number ? (float)expression->numbers[step->b] : 0, expression->vectors,
                      count);
-            at[step->to] = to;
         }
+        is_one[step->to] = false;
+        at[step->to] = to;
     }
     return at[expression->steps[expression->step_count - 1].to];
 }
