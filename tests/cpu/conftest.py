@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge_cpu import small_convolutions
 from pjrt_bridge_cpu.aten import rules
 from pjrt_bridge_cpu.aten.calls import KernelCall
 from tests.dynamo import skip_guard_timing
@@ -13,6 +14,12 @@ from tests.fresh import fresh as fresh
 from tests.fresh import same_numbers as same_numbers
 
 skip_guard_timing()
+
+
+@pytest.fixture
+def convolved_by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No convolution is so small that the plugin's package has a kernel for it."""
+    monkeypatch.setattr(small_convolutions, "MOST", 0)
 
 
 @pytest.fixture

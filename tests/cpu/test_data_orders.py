@@ -117,6 +117,7 @@ def test_each_kind_is_the_portable_form(
     assert ("stablehlo.dot_general" in text) == is_plain
 
 
+@pytest.mark.usefixtures("convolved_by_onednn")
 def test_what_is_saved_between_small_convolutions_is_not_turned() -> None:
     """Each array of the data is (batch, height, width, channels) wherever it is in memory."""
     net, x = Net(1, 1, 0), torch.randn(2, 8, 20, 20)
@@ -125,6 +126,7 @@ def test_what_is_saved_between_small_convolutions_is_not_turned() -> None:
     assert not [shape for shape in shapes if shape.startswith(("2x4x20", "2x6x20"))]
 
 
+@pytest.mark.usefixtures("convolved_by_onednn")
 def test_what_is_cut_or_padded_keeps_the_order() -> None:
     torch.manual_seed(0)
     first, second = nn.Conv2d(8, 16, 3, padding=1), nn.Conv2d(16, 16, 3)

@@ -22,6 +22,7 @@ CALLED = {
 }
 
 
+@pytest.mark.usefixtures("convolved_by_onednn")
 @pytest.mark.parametrize("case", CALLED, ids=str)
 def test_a_model_that_makes_calls(case: Case, written: Counter[str]) -> None:
     verdict = run_case(case)

@@ -54,7 +54,7 @@ CALLED = {
 }
 
 
-@pytest.mark.usefixtures("compiled_anew")
+@pytest.mark.usefixtures("compiled_anew", "convolved_by_onednn")
 def test_pytorchs_kernels(off: str, written: Counter[str]) -> None:
     """Sizes are such that they are called; what a call computes is what eager computes."""
     model = Layers()

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge_cpu.aten import attention, convolution, products, rows
+from pjrt_bridge_cpu import small_convolutions
+from pjrt_bridge_cpu.aten import attention, products, rows
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
@@ -90,7 +91,7 @@ ENTRIES = {
     "logcumsumexp": Large("logcumsumexp.out", _row(0), rows.LEAST),
     "topk": Large("topk.values", _peaks, rows.LEAST_SELECTED),
     "mm": Large("mm.out", _layer, products.LEAST),
-    "nn.functional.conv2d": Large("mkldnn_convolution.default", _image, convolution.LEAST),
+    "nn.functional.conv2d": Large("mkldnn_convolution.default", _image, small_convolutions.MOST),
     "nn.functional.scaled_dot_product_attention": Large(
         "_scaled_dot_product_flash_attention_for_cpu.default", _heads, attention.LEAST
     ),

@@ -29,9 +29,9 @@ class SmallProducts(Kernels):
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
         if is_outer(x):
-            shape, dims = (*x.shape[:-1], y.shape[-1]), range(x.rank)
+            result = (*x.shape[:-1], y.shape[-1])
             sides = (convert(b, side, accumulator) for side in (x, y))
-            left, right = (b.broadcast_in_dim(side, shape, dims) for side in sides)
+            left, right = (b.broadcast_in_dim(side, result, range(x.rank)) for side in sides)
             return convert(b, b.multiply(left, right), dtype)
         if not _is_small(x, y) or not (accumulator.is_float and accumulator.bits == 32):
             return super().product(b, x, y, accumulator=accumulator, dtype=dtype)

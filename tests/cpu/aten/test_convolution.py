@@ -15,7 +15,7 @@ from pjrt_bridge_cpu.aten.convolution import channels_last
 from tests.cpu.aten.comparing import compare
 from tests.extent import examples
 
-pytestmark = pytest.mark.usefixtures("always", "fresh")
+pytestmark = pytest.mark.usefixtures("always", "fresh", "convolved_by_onednn")
 
 CONVOLUTIONS = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d}
 CONVOLUTIONS[3] = torch.nn.functional.conv3d

@@ -147,5 +147,5 @@ def test_the_next_process_loads_such_programs_and_computes_the_same() -> None:
     first, second = run(), run()
     assert first[0] == 0
     # What compiles in no time is not kept.
-    assert second[0] >= 2
+    assert second[0] >= 1
     assert first[1] == second[1]

@@ -48,7 +48,7 @@ COUNT = 60
 PRODUCTS = ("mm", "bmm", "matmul")
 """Products, which are calls in float32 where the right side is transposed."""
 
-pytestmark = [pytest.mark.usefixtures("always", "fresh")]
+pytestmark = [pytest.mark.usefixtures("always", "fresh", "convolved_by_onednn")]
 
 
 def chosen() -> Iterator[object]:
