@@ -163,6 +163,16 @@ class Kernels(ExpressionKernels, PositionKernels):
         """
         return None
 
+    def sum_pool(self, b: Builder, x: Value, how: Pooling) -> Value | None:
+        """Emit the sums of windows as one kernel; None where there is none, as here.
+
+        Args:
+            b: the builder to emit into.
+            x: the data. What is around it counts for nothing.
+            how: the windows.
+        """
+        return None
+
     def max_pool_gradient(
         self, b: Builder, grad: Value, positions: Value, shape: Sequence[int], how: Pooling
     ) -> Value | None:

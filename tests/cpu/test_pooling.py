@@ -1,4 +1,4 @@
-"""Pooling by maxima by the custom calls: values, positions, gradients, calls, refusals."""
+"""Pooling by the custom calls: maxima, positions, gradients, sums, calls, refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import Pooling
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import pooling
 from pjrt_bridge_cpu.kernels import XlaKernels
-from pjrt_bridge_cpu.pooling import GRADIENTS, MAXIMA, POSITIONS
+from pjrt_bridge_cpu.pooling import GRADIENTS, MAXIMA, POSITIONS, SUMS
 from tests.cpu.helpers import emitted
 from tests.extent import examples
 
@@ -138,6 +138,46 @@ def test_training_has_all_three() -> None:
     assert all(target in text for target in (POSITIONS, GRADIENTS))
 
 
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    shape=st.tuples(*(st.integers(1, high) for high in (2, 20, 11, 11))),
+    how=windows(),
+    last=st.booleans(),
+    counted=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_averages_are_pytorchs(
+    shape: tuple[int, ...], how: Windows, last: bool, counted: bool, seed: int
+) -> None:
+    count, step, padding, _, reaches = how
+    if min(shape[2:]) + 2 * padding < count:
+        return
+    x = numbers(shape, False, seed)
+    if last:
+        x = x.contiguous(memory_format=torch.channels_last)
+
+    def pool(x: torch.Tensor) -> torch.Tensor:
+        return functional.avg_pool2d(
+            x, count, step, padding, ceil_mode=reaches, count_include_pad=counted
+        )
+
+    torch._dynamo.reset()
+    found = torch.compile(pool, backend="pjrt", dynamic=False)(x)
+    torch.testing.assert_close(found, pool(x))
+
+
+def test_averages_are_calls() -> None:
+    x = numbers((2, 3, 9, 9), False, 0)
+    assert emitted(torch.nn.AvgPool2d(2), x).count(f"@{SUMS}(") == 1
+    assert SUMS not in emitted(torch.nn.AvgPool3d(2), torch.randn(1, 2, 6, 6, 6))
+
+
+def test_what_is_not_a_number_is_in_its_windows_alone() -> None:
+    x = numbers((2, 3, 9, 9), True, 0)
+    found = torch.compile(torch.nn.AvgPool2d(3, 2), backend="pjrt")(x)
+    torch.testing.assert_close(found, functional.avg_pool2d(x, 3, 2), equal_nan=True)
+
+
 def test_half_precision_is_exact() -> None:
     x = numbers((2, 3, 9, 9), True, 0).bfloat16()
     found = torch.compile(torch.nn.MaxPool2d(3, 2), backend="pjrt")(x)
@@ -191,7 +231,7 @@ def test_what_cannot_be_is_refused(client: Client, case: str) -> None:
     found = b.custom_call(target, b.parameters, [result], backend_config={"window": window})
     executable = client.compile(b.finish(found))
     arrays = [np.zeros(item.shape, item.dtype.numpy) for item in operands]
-    with pytest.raises(InvalidArgument, match="Pooling by maxima"):
+    with pytest.raises(InvalidArgument, match="Pooling"):
         executable(*arrays)
 
 

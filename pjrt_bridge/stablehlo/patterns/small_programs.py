@@ -100,8 +100,9 @@ def _is_small(function: Any, limit: int) -> bool:
             left += size if size < LEAST else 0
         else:
             return False
-    is_handed_over = work + computed + left >= limit
-    return is_handed_over and left < limit and work <= MOST_WORK and calls <= MOST_CALLS
+        if left >= limit or work > MOST_WORK or calls > MOST_CALLS:
+            return False
+    return work + computed + left >= limit
 
 
 def _size(value: Any) -> int:

@@ -17,7 +17,7 @@ from pjrt_bridge_cpu.gathering import GatheredElements
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
-from pjrt_bridge_cpu.pooling import PooledMaxima
+from pjrt_bridge_cpu.pooling import PooledWindows
 from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.recurrences import Recurrences
 from pjrt_bridge_cpu.reductions import BlockedReductions
@@ -42,7 +42,7 @@ class XlaKernels(
     MaterializedValues,
     NormalizedRows,
     Overwrites,
-    PooledMaxima,
+    PooledWindows,
     CheckedPositions,
     Recurrences,
     ComplexProducts,

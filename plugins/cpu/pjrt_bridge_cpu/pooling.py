@@ -1,4 +1,4 @@
-"""Pooling by maxima, by calls (`aten/native/pool.c`).
+"""Pooling by maxima and sums, by calls (`aten/native/pool.c`).
 
 XLA's CPU compiler pads the planes in a loop of its own, and makes loops of the comparisons that a
 thread has to be woken for. The calls go along what lies side by side in memory, channels or a row.
@@ -20,12 +20,12 @@ from pjrt_bridge.stablehlo.kernel_attributes import Pooling
 from pjrt_bridge.stablehlo.kernels import Kernels, convert
 from pjrt_bridge_cpu.aten.library import can_call
 
-MAXIMA, POSITIONS, GRADIENTS = (
-    f"pjrt_bridge.pool_{what}.1" for what in ("maxima", "positions", "gradients")
+MAXIMA, POSITIONS, GRADIENTS, SUMS = (
+    f"pjrt_bridge.pool_{what}.1" for what in ("maxima", "positions", "gradients", "sums")
 )
 """Names of the custom calls. Their number changes with what they are given."""
 
-LEAST = 1 << 13
+LEAST = 1 << 9
 """Elements of the planes from which on it is worth a call."""
 
 _FLOAT32, _INT64 = map(dtypes.of, ("float32", "int64"))
@@ -34,8 +34,8 @@ _MOST = (1 << 15) - 1
 """The largest number of a window."""
 
 
-class PooledMaxima(Kernels):
-    """Maxima of windows in two neighbouring dimensions, and their gradients.
+class PooledWindows(Kernels):
+    """Maxima of windows in two neighbouring dimensions, their gradients, and sums.
 
     Attributes:
         can_pool: the client's plugin makes the custom calls.
@@ -47,14 +47,20 @@ class PooledMaxima(Kernels):
         """See `Kernels.max_pool`."""
         if not (self.can_pool and x.dtype == _FLOAT32 and _takes(x.shape, how)):
             return None
-        pooled = list(x.shape)
-        for axis, size in zip(how.axes, how.sizes, strict=True):
-            pooled[axis] = size
+        pooled = _pooled(x.shape, how)
         planes = b.reshape(x, _in_four(x.shape, how))
         # Compilers drop the one that nothing reads.
         maxima = _call(b, MAXIMA, [planes], how.sizes, _FLOAT32, how)
         positions = _call(b, POSITIONS, [planes], how.sizes, _INT64, how)
         return b.reshape(maxima, pooled), b.reshape(positions, pooled)
+
+    def sum_pool(self, b: Builder, x: Value, how: Pooling) -> Value | None:
+        """See `Kernels.sum_pool`."""
+        if not (self.can_pool and x.dtype == _FLOAT32 and _takes(x.shape, how)):
+            return None
+        planes = b.reshape(x, _in_four(x.shape, how))
+        sums = _call(b, SUMS, [planes], how.sizes, _FLOAT32, how)
+        return b.reshape(sums, _pooled(x.shape, how))
 
     def max_pool_gradient(
         self, b: Builder, grad: Value, positions: Value, shape: Sequence[int], how: Pooling
@@ -82,6 +88,12 @@ def _takes(shape: Sequence[int], how: Pooling) -> bool:
     )
 
 
+def _pooled(shape: Sequence[int], how: Pooling) -> list[int]:
+    """The shape that windows have."""
+    sizes = dict(zip(how.axes, how.sizes, strict=True))
+    return [sizes.get(dim, size) for dim, size in enumerate(shape)]
+
+
 def _in_four(shape: Sequence[int], how: Pooling) -> tuple[int, int, int, int]:
     """A shape with what is before the windows' dimensions in one, and what is behind."""
     first, second = how.axes
@@ -91,7 +103,7 @@ def _in_four(shape: Sequence[int], how: Pooling) -> tuple[int, int, int, int]:
 
 def can_pool(client: Client) -> bool:
     """Register the custom calls with a client's plugin; whether it makes them."""
-    targets = {MAXIMA: "MAXIMA", POSITIONS: "POSITIONS", GRADIENTS: "GRADIENTS"}
+    targets = {MAXIMA: "MAXIMA", POSITIONS: "POSITIONS", GRADIENTS: "GRADIENTS", SUMS: "SUMS"}
     return all(can_call(client, target, f"POOL_{name}") for target, name in targets.items())
 
 

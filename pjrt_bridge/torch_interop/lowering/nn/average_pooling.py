@@ -70,8 +70,11 @@ def _avg_pool(name: str, count: int) -> None:
         """The windows' sums over their divisors."""
         w = windows(x, c.output.shape, kernel_size, stride, padding, count=count)
         turned = in_memory(w, x)
-        sides = list(zip(w.padding, w.padding_after, strict=True))
-        total = _add_windows(c, c.widen(turned.into(c, x)), turned.windows, w.stride, sides)
+        value = c.widen(turned.into(c, x))
+        total = c.kernels.sum_pool(c.b, value, turned.windows.pooling)
+        if total is None:
+            sides = list(zip(w.padding, w.padding_after, strict=True))
+            total = _add_windows(c, value, turned.windows, w.stride, sides)
         divisors = c.b.constant(_divisors(w, count_include_pad, divisor_override), total.dtype)
         divisor = over_windows(c, turned.windows, divisors, total.shape)
         return c.result(turned.back(c, c.b.divide(total, divisor)))

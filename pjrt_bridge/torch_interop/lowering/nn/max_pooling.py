@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.kernel_attributes import Pooling
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, lowest
 from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import (
@@ -48,7 +47,7 @@ def _max_pool(name: str, count: int) -> None:
         w, shape = turned.windows, turned.shape(c.output.shape)
         # Maxima are exact in any type; compilers without bfloat16 would round each of them.
         x = c.widen(turned.into(c, x))
-        kernel = c.kernels.max_pool(b, x, _pooling(w))
+        kernel = c.kernels.max_pool(b, x, w.pooling)
         if kernel is not None:
             return c.promised(*(turned.back(c, found) for found in kernel))
         places = _unrolled(w)
@@ -74,10 +73,6 @@ def _max_pool(name: str, count: int) -> None:
 
 _max_pool("max_pool2d_with_indices", 2)
 _max_pool("max_pool3d_with_indices", 3)
-
-
-def _pooling(w: Windows) -> Pooling:
-    return Pooling(w.axes, w.output, w.kernel, w.stride, w.padding, w.dilation)
 
 
 def _unrolled(w: Windows) -> list[tuple[int, ...]]:
@@ -146,7 +141,7 @@ def _max_pool_backward(name: str, count: int) -> None:
         turned = in_memory(w, grad, indices, x)
         incoming, shape = c.widen(turned.into(c, grad)), turned.shape(x.shape)
         found = c.kernels.max_pool_gradient(
-            b, incoming, turned.into(c, indices), shape, _pooling(turned.windows)
+            b, incoming, turned.into(c, indices), shape, turned.windows.pooling
         )
         if found is not None:
             return c.result(turned.back(c, found))

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, memory_order
+from pjrt_bridge.stablehlo.kernel_attributes import Pooling
 from pjrt_bridge.torch_interop.lowering.context import Context, per_axis
 
 _T = TypeVar("_T")
@@ -53,6 +54,13 @@ class Windows:
                 strict=True,
             )
         ]
+
+    @property
+    def pooling(self) -> Pooling:
+        """The same for a kernel."""
+        return Pooling(
+            self.axes, self.output, self.kernel, self.stride, self.padding, self.dilation
+        )
 
     def places(self) -> list[tuple[int, ...]]:
         """Offset of each place of the window from its start, row-major."""

@@ -45,6 +45,8 @@ POOL_MAXIMA: int
 
 POOL_POSITIONS: int
 """Address of the XLA_FFI_Handler that finds where these are (`native/pool.h`)."""
+POOL_SUMS: int
+"""Address of the XLA_FFI_Handler of sums of windows (`native/pool.h`)."""
 
 RUN_RECURRENCE: int
 """Address of the XLA_FFI_Handler that runs a recurrent layer (`native/recurrence.h`)."""

@@ -20,7 +20,7 @@
  *     gather.c     another one: elements at positions along a dimension
  *     norm.c       another one: layer norm, RMS norm and group norm
  *     parts.c      a large call on several threads
- *     pool.c       another one: maxima of windows, and their gradients
+ *     pool.c       another one: maxima of windows, their gradients, and sums
  *     positions.c  another one: a check of positions
  *     recurrence.c another one: a recurrent layer over all steps of time (cells.h, panels.h)
  *     reduce.c     another one: an elementwise expression, reduced
@@ -228,6 +228,7 @@ PyInit__aten(void)
         add_address(module, "POOL_GRADIENTS", (void *)pool_gradients) ||
         add_address(module, "POOL_MAXIMA", (void *)pool_maxima) ||
         add_address(module, "POOL_POSITIONS", (void *)pool_positions) ||
+        add_address(module, "POOL_SUMS", (void *)pool_sums) ||
         add_address(module, "RUN_RECURRENCE", (void *)run_recurrence) ||
         add_address(module, "RUN_RECURRENCE_BACKWARD", (void *)run_recurrence_backward) ||
         add_address(module, "SORT_ROWS", (void *)sort_rows) ||

@@ -7,12 +7,15 @@
 
 #include <math.h>
 
-static const char NAME[] = "Pooling by maxima";
+static const char NAME[] = "Pooling";
 
 enum {
     LANES = 256,             /* Windows whose maxima are sought at once. */
     WORTH_A_THREAD = 1 << 15 /* Elements that are. */
 };
+
+/* What is computed of a window. */
+typedef enum { MAXIMUM, POSITION, SUM } Kind;
 
 typedef struct {
     int64_t count, step, padding, distance; /* Of a window's places along one dimension. */
@@ -56,6 +59,13 @@ take_larger(float *best, int32_t *at, const float *from, int64_t distance, int32
     }
 }
 
+INLINE void
+add(float *sums, const float *from, int64_t distance, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        sums[i] += from[i * distance];
+}
+
 /* The first place of a window that is in the plane. */
 INLINE int64_t
 first_inside(const Along *along, int64_t window)
@@ -67,14 +77,14 @@ first_inside(const Along *along, int64_t window)
 /* Some windows of one row: lanes are windows where a plane's elements are one number each, else
  * numbers of the elements of one window. */
 INLINE void
-pool_lanes(const Pool *pool, int64_t row, int64_t column, int64_t from, int64_t count, float *best,
-           int32_t *at)
+pool_lanes(const Pool *pool, Kind kind, int64_t row, int64_t column, int64_t from, int64_t count,
+           float *best, int32_t *at)
 {
     const int64_t outer = row / pool->rows, y = row % pool->rows, inner = pool->inner;
     const float *plane = pool->data + outer * pool->height * pool->width * inner;
     for (int64_t i = 0; i < count; i++) {
         const int64_t x = inner == 1 ? column + i : column;
-        best[i] = -INFINITY;
+        best[i] = kind == SUM ? 0 : -INFINITY;
         at[i] = (int32_t)(first_inside(&pool->down, y) * pool->width +
                           first_inside(&pool->across, x));
     }
@@ -85,9 +95,13 @@ pool_lanes(const Pool *pool, int64_t row, int64_t column, int64_t from, int64_t 
             const int64_t shift = m * across->distance - across->padding;
             if (inner > 1) {
                 const int64_t w = column * across->step + shift;
-                if (w >= 0 && w < pool->width)
-                    take_larger(best, at, plane + (h * pool->width + w) * inner + from, 1,
-                                (int32_t)(h * pool->width + w), 0, count);
+                const float *place = plane + (h * pool->width + w) * inner + from;
+                if (w < 0 || w >= pool->width)
+                    continue;
+                if (kind == SUM)
+                    add(best, place, 1, count);
+                else
+                    take_larger(best, at, place, 1, (int32_t)(h * pool->width + w), 0, count);
                 continue;
             }
             int64_t begin = window_from(across, m) - column;
@@ -95,7 +109,9 @@ pool_lanes(const Pool *pool, int64_t row, int64_t column, int64_t from, int64_t 
             begin = begin < 0 ? 0 : begin;
             end = end > count ? count : end;
             const int64_t position = h * pool->width + (column + begin) * across->step + shift;
-            if (begin < end)
+            if (begin < end && kind == SUM)
+                add(best + begin, plane + position, across->step, end - begin);
+            else if (begin < end)
                 take_larger(best + begin, at + begin, plane + position, across->step,
                             (int32_t)position, (int32_t)across->step, end - begin);
         }
@@ -103,7 +119,7 @@ pool_lanes(const Pool *pool, int64_t row, int64_t column, int64_t from, int64_t 
 }
 
 INLINE void
-pool_rows(const Pool *pool, int64_t begin, int64_t end, bool wants_positions)
+pool_rows(const Pool *pool, Kind kind, int64_t begin, int64_t end)
 {
     float best[LANES];
     int32_t at[LANES];
@@ -115,27 +131,27 @@ pool_rows(const Pool *pool, int64_t begin, int64_t end, bool wants_positions)
                 const int64_t count = lanes - from < LANES ? lanes - from : LANES;
                 const int64_t column = pool->inner == 1 ? from : group;
                 const int64_t first = (row * groups + group) * lanes + from;
-                pool_lanes(pool, row, column, from, count, best, at);
-                if (!wants_positions)
+                pool_lanes(pool, kind, row, column, from, count, best, at);
+                if (kind != POSITION)
                     memcpy((float *)(void *)pool->result + first, best,
                            (size_t)count * sizeof *best);
-                for (int64_t i = 0; wants_positions && i < count; i++)
+                for (int64_t i = 0; kind == POSITION && i < count; i++)
                     ((int64_t *)(void *)pool->result)[first + i] = at[i];
             }
 }
 
-#define FOR_EACH_KIND_OF_VECTORS(NAME, WANTS_POSITIONS)                                            \
+#define FOR_EACH_KIND_OF_VECTORS(NAME, KIND)                                                       \
     static void NAME##_portable(const Pool *pool, int64_t begin, int64_t end)                      \
     {                                                                                              \
-        pool_rows(pool, begin, end, WANTS_POSITIONS);                                              \
+        pool_rows(pool, KIND, begin, end);                                                         \
     }                                                                                              \
     FOR_AVX2 static void NAME##_avx2(const Pool *pool, int64_t begin, int64_t end)                 \
     {                                                                                              \
-        pool_rows(pool, begin, end, WANTS_POSITIONS);                                              \
+        pool_rows(pool, KIND, begin, end);                                                         \
     }                                                                                              \
     FOR_AVX512 static void NAME##_avx512(const Pool *pool, int64_t begin, int64_t end)             \
     {                                                                                              \
-        pool_rows(pool, begin, end, WANTS_POSITIONS);                                              \
+        pool_rows(pool, KIND, begin, end);                                                         \
     }                                                                                              \
     static int NAME##_range(const void *data, int64_t begin, int64_t end, char *message)           \
     {                                                                                              \
@@ -147,8 +163,9 @@ pool_rows(const Pool *pool, int64_t begin, int64_t end, bool wants_positions)
         return 0;                                                                                  \
     }
 
-FOR_EACH_KIND_OF_VECTORS(maxima, false)
-FOR_EACH_KIND_OF_VECTORS(positions, true)
+FOR_EACH_KIND_OF_VECTORS(maxima, MAXIMUM)
+FOR_EACH_KIND_OF_VECTORS(positions, POSITION)
+FOR_EACH_KIND_OF_VECTORS(sums, SUM)
 
 /* Parts of planes: so many numbers of each element. */
 static int
@@ -258,6 +275,12 @@ Error *
 pool_positions(Frame *frame)
 {
     return run_pool(frame, positions_range, false, S64);
+}
+
+Error *
+pool_sums(Frame *frame)
+{
+    return run_pool(frame, sums_range, false, F32);
 }
 
 Error *
