@@ -228,14 +228,19 @@ def _is_needless(owner: Any) -> bool:
 _PURE = frozenset(
     f"stablehlo.{name}"
     for name in (
-        *("abs", "add", "and", "broadcast_in_dim", "ceil", "compare", "concatenate", "constant"),
-        *("convert", "cosine", "divide", "dot_general", "exponential", "exponential_minus_one"),
-        *("floor", "iota", "log", "log_plus_one", "logistic", "maximum", "minimum", "multiply"),
-        *("negate", "not", "or", "power", "reduce", "reduce_precision", "reshape"),
-        *("round_nearest_even", "rsqrt", "select", "sign", "sine", "slice", "sqrt", "subtract"),
-        *("tanh", "transpose", "xor"),
+        *("abs", "add", "and", "atan2", "bitcast_convert", "broadcast_in_dim", "cbrt", "ceil"),
+        *("cholesky", "clamp", "compare", "complex", "concatenate", "constant", "convert"),
+        *("convolution", "cosine", "count_leading_zeros", "divide", "dot_general"),
+        *("dynamic_slice", "dynamic_update_slice", "exponential", "exponential_minus_one", "fft"),
+        *("floor", "gather", "imag", "iota", "is_finite", "log", "log_plus_one", "logistic"),
+        *("maximum", "minimum", "multiply", "negate", "not", "or", "pad", "popcnt", "power"),
+        *("real", "reduce", "reduce_precision", "reduce_window", "remainder", "reshape"),
+        *("reverse", "round_nearest_even", "rsqrt", "scatter", "select", "select_and_scatter"),
+        *("shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "slice"),
+        *("sort", "sqrt", "subtract", "tan", "tanh", "transpose", "triangular_solve", "xor"),
     )
 ) | {"chlo.erf", "chlo.square"}
+"""Operations that do nothing else than give results; what their regions compute has no effects."""
 _FOLLOWED = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose")
 """Operations whose operand is known of their result."""
 _PLAIN = tuple(f"stablehlo.{name}" for name in ("constant", "convert", "reshape", "transpose"))

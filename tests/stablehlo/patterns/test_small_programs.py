@@ -106,9 +106,16 @@ def looped(b: Builder, x: Value) -> Value:
     return results[1]
 
 
+def beside_what_nothing_reads(b: Builder, x: Value) -> Value:
+    ordered = b.sort([x], 1, lambda left, right: b.compare(left[0], right[0], "LT"))[0]
+    b.pad(ordered, b.full((), 0, F32), (1, 1), (0, 0), (0, 0))
+    return b.transpose(x, (1, 0))
+
+
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
+        (beside_what_nothing_reads, 1),
         (lambda b, x: b.sort([x], 1, lambda left, right: b.compare(left[0], right[0], "LT"))[0], 0),
         (looped, 0),
         (integers, 0),
@@ -116,7 +123,15 @@ def looped(b: Builder, x: Value) -> Value:
         (lambda b, x: b.reduce_sum(x, (1,)), 1),
         (lambda b, x: b.convert(x, INT32), 1),
     ],
-    ids=["a sort", "a loop", "many integers", "a transposition", "a sum", "a few integers"],
+    ids=[
+        "what nothing reads",
+        "a sort",
+        "a loop",
+        "many integers",
+        "a transposition",
+        "a sum",
+        "a few integers",
+    ],
 )
 def test_what_else_a_small_program_may_have(
     operation: Callable[[Builder, Value], Value], expected: int
