@@ -79,7 +79,7 @@ class RewriteOps(Emitter):
 
         def visit(operation: Any) -> Any:
             if operation.name in names:
-                if _is_static(operation):
+                if is_static(operation):
                     found.append(operation)
                 # What is in its regions goes with it.
                 return ir.WalkResult.SKIP
@@ -157,7 +157,7 @@ class RewriteOps(Emitter):
         return Value(type, handle, scope, origin=origin)
 
 
-def _is_static(operation: Any) -> bool:
+def is_static(operation: Any) -> bool:
     """Whether a program says the sizes of all that an operation takes and gives."""
     values = [*operation.operands, *operation.results]
     return all(getattr(value.type, "has_static_shape", True) for value in values)

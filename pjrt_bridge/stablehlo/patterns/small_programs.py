@@ -1,4 +1,4 @@
-"""Small programs: those that consist of calls alone, if their products are calls.
+"""Small programs: those that run on the thread that calls them, if their products are calls.
 
 A plugin may run a program on the thread that calls it where its compiler finds little to compute,
 calls aside (`Kernels.inline_flops`). To hand it to another thread, which sleeps, takes longer than
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.rewriting import MOVING, Operation
+from pjrt_bridge.stablehlo.builder.rewriting import MOVING, Operation, is_static
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.known_numbers import dtype_of, users
 from pjrt_bridge.stablehlo.patterns import operations
@@ -37,7 +37,7 @@ _COPYING = frozenset(
         *("pad", "reshape", "reverse", "slice", "transpose"),
     )
 ) | {"func.return"}
-"""Operations of which a compiler knows nothing that they compute."""
+"""Operations that compute nothing, as a compiler counts."""
 
 _ELEMENTWISE = frozenset(STEPS) | {
     f"stablehlo.{name}"
@@ -85,16 +85,18 @@ def _is_small(function: Any, limit: int) -> bool:
     work = computed = left = calls = 0
     for view in block.operations:
         operation = view.operation
+        if not is_static(operation):
+            return False
         if operation.name in _COPYING:
             continue
-        size = _size(operation.results[0]) if operation.results else 0
         if operation.name == "stablehlo.dot_general" and _is_real(operation.results[0]):
             work += _multiplications(operation)
         elif _may_be_in_expression(operation):
+            size = _size(operation.results[0])
             computed += size
             calls += size < LEAST and _is_read_by_others(operation)
         elif operation.name in _ELEMENTWISE:
-            left += size
+            left += _size(operation.results[0])
         elif operation.name == "stablehlo.reduce":
             size = _size(operation.operands[0])
             left += size if size < LEAST else 0

@@ -147,3 +147,31 @@ def test_many_expressions_of_a_few_elements_are_no_calls() -> None:
 
 def test_other_types_are_left() -> None:
     assert calls(layers(4, 32, dtype=F64)) == (0, 0)
+
+
+def test_values_that_are_no_arrays_are_looked_over() -> None:
+    text = """
+    func.func @main(%x: tensor<8x32xf32>, %w: tensor<32x32xf32>) -> tensor<8x32xf32> {
+      %token = stablehlo.create_token : !stablehlo.token
+      %all = stablehlo.after_all %token : !stablehlo.token
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<8x32xf32>, tensor<32x32xf32>) -> tensor<8x32xf32>
+      return %0 : tensor<8x32xf32>
+    }
+    """
+    assert calls(Program.from_text(text)) == (0, 0)
+
+
+def test_sizes_that_a_program_does_not_say_are_looked_over() -> None:
+    text = """
+    func.func @main(%x: tensor<?x32xf32>, %w: tensor<32x32xf32>, %y: tensor<8x32xf32>)
+        -> (tensor<?x32xf32>, tensor<8x32xf32>) {
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<?x32xf32>, tensor<32x32xf32>) -> tensor<?x32xf32>
+      %1 = stablehlo.add %0, %0 : tensor<?x32xf32>
+      %2 = stablehlo.dot_general %y, %w, contracting_dims = [1] x [0]
+        : (tensor<8x32xf32>, tensor<32x32xf32>) -> tensor<8x32xf32>
+      return %1, %2 : tensor<?x32xf32>, tensor<8x32xf32>
+    }
+    """
+    assert calls(Program.from_text(text)) == (0, 0)
