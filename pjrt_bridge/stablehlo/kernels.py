@@ -112,7 +112,10 @@ class Kernels(ExpressionKernels, PositionKernels):
     def small_product(
         self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType
     ) -> Value | None:
-        """Emit what `product` does as a call, however small it is; None where that is none."""
+        """Emit a product as a call, however small it is; None where there is no call, as here.
+
+        See `product`, for the arguments too.
+        """
         return None
 
     def convolution(

@@ -61,7 +61,7 @@ class SmallPrograms:
         self._known: dict[Any, bool] = {}
 
     def has(self, operation: Operation) -> bool:
-        """Whether an operation belongs to the function of a small program, as it was at first."""
+        """Whether an operation is in a small program, by what this was before any rewrite."""
         if not self._kernels.inline_flops:
             return False
         function = operation.handle.parent

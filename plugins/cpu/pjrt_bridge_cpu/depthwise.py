@@ -49,7 +49,7 @@ class DepthwiseSums(Kernels):
     ) -> Value:
         """See `Kernels.convolution`."""
         letters = tuple(part[:2] for part in how.dimension_numbers)
-        sizes = result_sizes(x, weight.shape[2:], how)
+        sizes = result_sizes(x.shape[2:], weight.shape[2:], how)
         groups = (how.feature_group_count, how.batch_group_count)
         channels = x.shape[1]
         typed = x.dtype == weight.dtype and x.dtype.is_float
@@ -117,12 +117,12 @@ class DepthwiseSums(Kernels):
         return self.materialize(b, b.pad(x, zero, (0, 0, *low), (0, 0, *high), (0, 0, *inner)))
 
 
-def result_sizes(x: Value, kernel: Sequence[int], how: Convolution) -> tuple[int, ...]:
-    """Sizes of the result."""
+def result_sizes(sizes: Sequence[int], kernel: Sequence[int], how: Convolution) -> tuple[int, ...]:
+    """Sizes of the result along the dimensions in which the data and the kernel have these."""
     return tuple(
         max((low + (size - 1) * inner + 1 + high - (taps - 1) * step - 1) // stride + 1, 0)
         for size, taps, stride, (low, high), inner, step in zip(
-            x.shape[2:],
+            sizes,
             kernel,
             how.window_strides,
             how.padding,

@@ -103,6 +103,11 @@ def turned_back(b: Builder, x: Value, letters: str, first: str) -> Value:
     return x if letters == given else b.transpose(x, [given.index(item) for item in letters])
 
 
+def spatial_sizes(x: Value, letters: str, first: str) -> tuple[int, ...]:
+    """The sizes that a value has behind the first dimensions once it is `turned`."""
+    return tuple(x.shape[letters.index(item)] for item in _with_first(letters, first)[len(first) :])
+
+
 def _with_first(letters: str, first: str) -> str:
     return first + "".join(sorted(set(letters) - set(first)))
 
@@ -139,7 +144,7 @@ def _in_order(
     b: Builder, x: Value, other: Value, how: Convolution, dtype: DType, *, is_gradient: bool
 ) -> Value | None:
     """The call, for batches, channels and places in this order; None where it is not for it."""
-    sizes, channels = result_sizes(x, other.shape[2:], how), x.shape[1]
+    sizes, channels = result_sizes(x.shape[2:], other.shape[2:], how), x.shape[1]
     if (
         any(str(item) not in _DTYPES for item in (x.dtype, other.dtype, dtype))
         or x.dtype != other.dtype

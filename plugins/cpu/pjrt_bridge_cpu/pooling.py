@@ -45,7 +45,7 @@ class PooledWindows(Kernels):
 
     def max_pool(self, b: Builder, x: Value, how: Pooling) -> tuple[Value, Value] | None:
         """See `Kernels.max_pool`."""
-        if not (self.can_pool and x.dtype == _FLOAT32 and _takes(x.shape, how)):
+        if not self._takes(x, x.shape, how):
             return None
         pooled = _pooled(x.shape, how)
         planes = b.reshape(x, _in_four(x.shape, how))
@@ -56,7 +56,7 @@ class PooledWindows(Kernels):
 
     def sum_pool(self, b: Builder, x: Value, how: Pooling) -> Value | None:
         """See `Kernels.sum_pool`."""
-        if not (self.can_pool and x.dtype == _FLOAT32 and _takes(x.shape, how)):
+        if not self._takes(x, x.shape, how):
             return None
         planes = b.reshape(x, _in_four(x.shape, how))
         sums = _call(b, SUMS, [planes], how.sizes, _FLOAT32, how)
@@ -66,16 +66,19 @@ class PooledWindows(Kernels):
         self, b: Builder, grad: Value, positions: Value, shape: Sequence[int], how: Pooling
     ) -> Value | None:
         """See `Kernels.max_pool_gradient`."""
-        if not (self.can_pool and grad.dtype == _FLOAT32 and _takes(shape, how)):
+        if not self._takes(grad, shape, how):
             return None
         windows = _in_four(grad.shape, how)
         given = [b.reshape(grad, windows), b.reshape(convert(b, positions, _INT64), windows)]
         sizes = [shape[axis] for axis in how.axes]
         return b.reshape(_call(b, GRADIENTS, given, sizes, _FLOAT32, how), shape)
 
+    def _takes(self, x: Value, shape: Sequence[int], how: Pooling) -> bool:
+        """Whether the calls take a value for planes of a shape, and are worth it."""
+        return self.can_pool and x.dtype == _FLOAT32 and _fits(shape, how)
 
-def _takes(shape: Sequence[int], how: Pooling) -> bool:
-    """Whether the calls do it, and are worth it."""
+
+def _fits(shape: Sequence[int], how: Pooling) -> bool:
     numbers = (*how.window, *how.strides, *how.dilation)
     return (
         len(how.axes) == 2

@@ -1,6 +1,6 @@
 """Small convolutions, by a call (`aten/native/convolve.c`).
 
-To prepare a convolution takes oneDNN, and XLA's own code, longer than to compute one of a few small
+oneDNN and XLA's own code take longer to prepare a convolution than to compute one of a few small
 pictures or lines.
 """
 
@@ -17,7 +17,13 @@ from pjrt_bridge.stablehlo.kernel_attributes import Convolution
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
 from pjrt_bridge_cpu.depthwise import result_sizes
-from pjrt_bridge_cpu.depthwise_calls import MOST_TAPS, pairs, turned, turned_back
+from pjrt_bridge_cpu.depthwise_calls import (
+    MOST_TAPS,
+    pairs,
+    spatial_sizes,
+    turned,
+    turned_back,
+)
 
 TARGET = "pjrt_bridge.convolve.1"
 """Name of the custom call. Its number changes with what it is given."""
@@ -70,18 +76,21 @@ class SmallConvolutions(Kernels):
         self, b: Builder, x: Value, weight: Value, how: Convolution, dtype: DType
     ) -> Value | None:
         left, right, letters = how.dimension_numbers
+        batches, outputs = x.shape[left.index("N")], weight.shape[right.index("O")]
+        sizes, taps = spatial_sizes(x, left, "NC"), spatial_sizes(weight, right, "OI")
+        places = result_sizes(sizes, taps, how)
+        products = batches * math.prod(places) * weight.size
+        if not (x.size and 0 < products <= MOST):
+            return None
         data, weights = turned(b, x, left, "NC"), turned(b, weight, right, "OI")
-        places = result_sizes(data, weights.shape[2:], how)
-        result = (data.shape[0], weights.shape[0], *places)
-        products = math.prod(result) * math.prod(weights.shape[1:])
-        if not (data.size and products and self.convolves_small(data, weights, products)):
+        if not self.convolves_small(data, weights, products):
             return None
         groups = how.feature_group_count
-        window = [data.shape[0], groups, weights.shape[1], weights.shape[0] // groups]
+        window = [batches, groups, weights.shape[1], outputs // groups]
         window += pairs(
-            data.shape[2:],
+            sizes,
             places,
-            weights.shape[2:],
+            taps,
             how.window_strides,
             how.lhs_dilation,
             how.rhs_dilation,
@@ -90,7 +99,7 @@ class SmallConvolutions(Kernels):
         (made,) = b.custom_call(
             TARGET,
             [data, weights],
-            [TensorType(result, dtype)],
+            [TensorType((batches, outputs, *places), dtype)],
             backend_config={"window": np.array(window, np.int64)},
         )
         return turned_back(b, made, letters, "NC")

@@ -45,7 +45,7 @@ class SmallProducts(Kernels):
 
 
 def is_outer(x: Value) -> bool:
-    """Whether a product with a left side is one of columns and rows, of which each has many."""
+    """Whether the left side of a product is columns, of several numbers each."""
     return x.shape[-1] == 1 and x.shape[-2] > 1
 
 

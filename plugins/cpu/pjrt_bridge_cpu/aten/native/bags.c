@@ -3,6 +3,7 @@
 #include "bags.h"
 
 #include "divide.h"
+#include "lanes.h"
 #include "vectors.h"
 
 static const char NAME[] = "Sums of bags";
@@ -10,12 +11,7 @@ static const char NAME[] = "Sums of bags";
 /* Elements of the table that are worth waking a thread; columns that are summed at once; rows that
  * are fetched ahead. */
 enum { WORTH_A_THREAD = 1 << 15, COLUMNS = 64, AHEAD = 8, LINE = 64 };
-/* Floats of a vector, which processors with shorter ones divide. */
-enum { LANES = 16 };
 
-typedef float Lanes __attribute__((vector_size(4 * LANES)));
-typedef Lanes LanesAt __attribute__((aligned(1), may_alias));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 typedef Halves HalvesAt __attribute__((aligned(1), may_alias));
 
@@ -92,7 +88,7 @@ sum_lanes(const Bags *bags, int type, int64_t first, int64_t last, int64_t left,
         const float factor = bags->has_factors ? factors[at] : 1;
 #define ADD(i, sum)                                                                                \
     if (vectors > i) {                                                                             \
-        read_lanes(&lanes, bags, type, from + i * LANES);                                                \
+        read_lanes(&lanes, bags, type, from + i * LANES);                                          \
         sum += lanes * factor;                                                                     \
     }
         ADD(0, a)
@@ -119,7 +115,7 @@ sum_lanes(const Bags *bags, int type, int64_t first, int64_t last, int64_t left,
         for (int64_t i = 0; i < columns; i++)                                                      \
             sums[i] = 0;                                                                           \
         for (int64_t at = first; at < last; at++) {                                                \
-            const int64_t row = row_at(bags, at, left, columns, sizeof *x);                               \
+            const int64_t row = row_at(bags, at, left, columns, sizeof *x);                        \
             if (row < 0)                                                                           \
                 continue;                                                                          \
             x = table + row * bags->width + left;                                                  \
@@ -159,7 +155,7 @@ sum_floats(const Bags *bags, int type, int64_t first, int64_t last, int64_t left
         break;
     }
     *taken = type == F32 ? sum_columns_float32(bags, first, last, left, rest, sums)
-                                : sum_columns_bfloat16(bags, first, last, left, rest, sums);
+                         : sum_columns_bfloat16(bags, first, last, left, rest, sums);
     return rest;
 }
 

@@ -14,12 +14,10 @@
 
 static const char NAME[] = "A small convolution";
 
-/* Floats of copied data at once, about, and at most; the largest number of the attribute; products
- * that are worth a thread; channels of the result that are computed together. */
+/* Floats of copied data at once, about; products that are worth a thread; channels of the result
+ * that are computed together. */
 enum {
     COPIED = 1 << 15,
-    MOST_COPIED = 1 << 26,
-    LARGEST = 1 << 30,
     WORTH_A_THREAD = 1 << 19,
     TOGETHER = 4,
 };
@@ -52,9 +50,9 @@ sum_places(const Convolution *c, const float *copied, const float *weights, int6
     if (vectors > i) {                                                                             \
         const Lanes lanes = AT(from + i * LANES);                                                  \
         a[i] += lanes * weights[k];                                                                \
-        b[i] += lanes * second[k];                                                                \
-        e[i] += lanes * third[k];                                                                \
-        f[i] += lanes * fourth[k];                                                                \
+        b[i] += lanes * second[k];                                                                 \
+        e[i] += lanes * third[k];                                                                  \
+        f[i] += lanes * fourth[k];                                                                 \
     }
             ADD(0)
             ADD(1)
@@ -132,50 +130,17 @@ run_range(const void *data, int64_t begin, int64_t end, char *message)
 
 /* -- the call -------------------------------------------------------------------------------- */
 
-/* Whether a buffer has as many elements as the product of some numbers. */
-static bool
-has_elements(const Buffer *buffer, const int64_t *numbers, int count)
-{
-    int64_t size = 1;
-    for (int i = 0; i < count; i++)
-        if (__builtin_mul_overflow(size, numbers[i], &size))
-            return false;
-    return size == count_of(buffer);
-}
-
 /* What a program says of a convolution, which may come from anywhere. */
 static int
 read_convolution(const Frame *frame, Convolution *c, char *message)
 {
-    const Buffer *all[3];
-    if (read_arrays(frame, 2, 1, all, message))
-        return -1;
-    const int64_t *window = array_of(frame, "window", S64, CONVOLUTION);
-    if (!window)
-        return fail(message, "its attributes are not those that the bridge writes");
-    for (int i = 0; i < CONVOLUTION; i++) {
-        const int64_t least = i < CONVOLUTION - 2 ? 1 : -LARGEST;
-        if (window[i] < least || window[i] > LARGEST)
-            return fail(message, "number %d of its window is %lld", i, (long long)window[i]);
-    }
-    for (int i = 0; i < 3; i++)
-        if (all[i]->dtype != F32 && all[i]->dtype != BF16)
-            return fail(message, "found element type %d, expected float32 or bfloat16",
-                        all[i]->dtype);
-    if (all[0]->dtype != all[1]->dtype)
-        return fail(message, "its operands have different element types");
-    const int64_t *w = window + 4, batches = window[0], groups = window[1], inputs = window[2],
-                  outputs = window[3];
-    *c = (Convolution){
-        .each = {
-            .batches = batches, .channels = groups * inputs, .taps = w[4] * w[5],
-            .y = {w[0], w[2], w[4], w[6], w[8], w[10], w[12]},
-            .x = {w[1], w[3], w[5], w[7], w[9], w[11], w[13]},
-            .data = all[0], .other = all[1], .result = all[2],
-        },
-        .groups = groups, .inputs = inputs, .outputs = outputs,
-    };
+    const int64_t *window;
     Depthwise *d = &c->each;
+    if (read_window(frame, 0, d, &window, message))
+        return -1;
+    const int64_t batches = window[0], groups = window[1], inputs = window[2], outputs = window[3];
+    d->batches = batches, d->channels = groups * inputs;
+    c->groups = groups, c->inputs = inputs, c->outputs = outputs;
     const int64_t data[] = {batches, groups, inputs, d->y.data, d->x.data};
     const int64_t weights[] = {groups, outputs, inputs, d->y.taps, d->x.taps};
     const int64_t result[] = {batches, groups, outputs, d->y.result, d->x.result};
@@ -183,12 +148,9 @@ read_convolution(const Frame *frame, Convolution *c, char *message)
         !has_elements(d->data, data, 5) || !has_elements(d->other, weights, 5) ||
         !has_elements(d->result, result, 5))
         return fail(message, "its operands, its result and its window do not fit each other");
-    const double residues = (double)d->y.stride * (double)d->x.stride;
     const double products = (double)count_of(d->result) * (double)inputs * (double)d->taps;
-    int64_t most = d->y.result;
-    if (products > 2 * WORTH_A_THREAD)
-        most = (most + 3) / 4;
-    if (lay_out_rows(d, COPIED / (residues * (double)inputs), MOST_COPIED / (residues * (double)inputs), most))
+    const int64_t rows = d->y.result, most = products > 2 * WORTH_A_THREAD ? (rows + 3) / 4 : rows;
+    if (lay_out_rows(d, inputs, COPIED, most))
         return fail(message, "%lld windows side by side are too large for it",
                     (long long)d->x.result);
     c->residues = d->y.stride * d->x.stride;
@@ -213,7 +175,7 @@ convolve_small(Frame *frame)
     if (asks_for_version(frame, NAME, &answer))
         return answer;
     char message[MESSAGE] = "";
-    Convolution c;
+    Convolution c = {.weights = NULL};
     if (check_caller(frame, message) || read_convolution(frame, &c, message))
         return refuse(frame, INVALID_ARGUMENT, NAME, message);
     static void (*const RUN[])(const Convolution *, float *, int64_t, int64_t) = {

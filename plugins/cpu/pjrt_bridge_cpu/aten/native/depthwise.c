@@ -11,12 +11,9 @@
 
 static const char NAME[] = "A depthwise convolution";
 
-/* Floats of copied data at once, about, and at most; the largest number of the attribute; products
- * that are worth a thread. */
+/* Floats of copied data at once, about; products that are worth a thread. */
 enum {
     COPIED = 1 << 14,
-    MOST_COPIED = 1 << 26,
-    LARGEST = 1 << 30,
     WORTH_A_THREAD = 1 << 17,
 };
 
@@ -105,56 +102,28 @@ run_range(const void *data, int64_t begin, int64_t end, char *message)
     return 0;
 }
 
-static bool
-has_size(const Buffer *buffer, int64_t outer, int64_t channels, int64_t inner)
-{
-    int64_t size;
-    return !__builtin_mul_overflow(outer, channels, &size) &&
-           !__builtin_mul_overflow(size, inner, &size) && size == count_of(buffer);
-}
-
 /* What a program says of a convolution, which may come from anywhere. */
 static int
 read_depthwise(const Frame *frame, Depthwise *d, char *message)
 {
-    const Buffer *all[3];
-    if (read_arrays(frame, 2, 1, all, message))
+    const int64_t *window;
+    if (read_window(frame, 2, d, &window, message))
         return -1;
-    const int64_t *window = array_of(frame, "window", S64, WINDOW);
-    if (!window)
-        return fail(message, "its attributes are not those that the bridge writes");
-    for (int i = 0; i < WINDOW; i++) {
-        /* Zeros before the data may be a negative number, and no flag is larger than 1. */
-        const int64_t least = i < 2 ? 0 : i < WINDOW - 2 ? 1 : -LARGEST;
-        if (window[i] < least || window[i] > (i < 2 ? 1 : LARGEST))
-            return fail(message, "number %d of its window is %lld", i, (long long)window[i]);
-    }
-    for (int i = 0; i < 3; i++)
-        if (all[i]->dtype != F32 && all[i]->dtype != BF16)
-            return fail(message, "found element type %d, expected float32 or bfloat16",
-                        all[i]->dtype);
-    if (all[0]->dtype != all[1]->dtype)
-        return fail(message, "its operands have different element types");
-    const int64_t *w = window + 4;
-    *d = (Depthwise){
-        .is_gradient = window[0], .is_last = window[1], .batches = window[2],
-        .channels = window[3], .taps = w[4] * w[5],
-        .y = {w[0], w[2], w[4], w[6], w[8], w[10], w[12]},
-        .x = {w[1], w[3], w[5], w[7], w[9], w[11], w[13]},
-        .data = all[0], .other = all[1], .result = all[2],
-    };
+    d->is_gradient = window[0], d->is_last = window[1];
+    d->batches = window[2], d->channels = window[3];
     const Buffer *result = d->is_gradient ? d->other : d->result;
     const Buffer *weights = d->is_gradient ? d->result : d->other;
+    const int64_t of_data[] = {d->batches, d->channels, d->y.data, d->x.data};
+    const int64_t of_result[] = {d->batches, d->channels, d->y.result, d->x.result};
+    const int64_t of_weights[] = {d->channels, d->y.taps, d->x.taps};
     if (d->y.taps > MOST_TAPS || d->x.taps > MOST_TAPS || d->taps > MOST_TAPS ||
         (d->is_gradient && (d->y.spread > 1 || d->x.spread > 1)) ||
-        !has_size(d->data, d->batches, d->channels, d->y.data * d->x.data) ||
-        !has_size(result, d->batches, d->channels, d->y.result * d->x.result) ||
-        !has_size(weights, d->taps, d->channels, 1))
+        !has_elements(d->data, of_data, 4) || !has_elements(result, of_result, 4) ||
+        !has_elements(weights, of_weights, 3))
         return fail(message, "its operands, its result and its window do not fit each other");
     if (d->is_last)
         return 0;
-    const double residues = (double)d->y.stride * (double)d->x.stride;
-    if (lay_out_rows(d, COPIED / residues, MOST_COPIED / residues, d->y.result))
+    if (lay_out_rows(d, 1, COPIED, d->y.result))
         return fail(message, "%lld windows side by side are too large for it",
                     (long long)d->x.result);
     return 0;

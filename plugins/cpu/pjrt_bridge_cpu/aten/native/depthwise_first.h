@@ -77,17 +77,21 @@ place_of_tap(const Depthwise *d, int64_t tap)
     return residue * d->plane + down / d->y.stride * d->pitch + right / d->x.stride;
 }
 
+/* Floats of copied data at once, at most. */
+enum { MOST_COPIED = 1 << 26 };
+
 /* Decide how many rows are copied at once, and where they are; -1 where that is too much.
  *
- * wanted: floats of one residue's rows, about; limit: at most; most: rows. */
+ * channels: of which rows are copied; wanted: floats of all of these rows, about; most: rows. */
 static inline int
-lay_out_rows(Depthwise *d, double wanted, double limit, int64_t most)
+lay_out_rows(Depthwise *d, int64_t channels, double wanted, int64_t most)
 {
+    const double planes = (double)d->y.stride * (double)d->x.stride * (double)channels;
     const int64_t more = (d->y.taps - 1) * d->y.step / d->y.stride;
     d->pitch = d->x.result + (d->x.taps - 1) * d->x.step / d->x.stride;
-    const double rows = wanted / (double)d->pitch;
+    const double rows = wanted / planes / (double)d->pitch;
     d->rows = rows < 1 ? 1 : rows < (double)most ? (int64_t)rows : most;
-    if ((double)d->pitch * (double)(d->rows + more) > limit)
+    if (planes * (double)d->pitch * (double)(d->rows + more) > MOST_COPIED)
         return -1;
     /* The last tap of the last row is read beyond its end, up to a block. */
     d->plane = (d->rows + more + 1) * d->pitch + BLOCK;

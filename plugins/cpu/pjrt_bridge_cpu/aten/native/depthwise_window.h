@@ -5,21 +5,17 @@
 
 #include "depthwise.h"
 #include "frame.h"
+#include "lanes.h"
 #include "vectors.h"
 
 #include <stdbool.h>
 
-/* Floats of a vector, which processors with shorter ones divide; of a block. */
-enum { LANES = 16, BLOCK = 4 * LANES };
+/* Floats of a block. */
+enum { BLOCK = 4 * LANES };
 
-typedef float Lanes __attribute__((vector_size(4 * LANES)));
-typedef Lanes LanesAt __attribute__((aligned(1), may_alias));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
-typedef Words WordsAt __attribute__((aligned(1), may_alias));
 typedef uint32_t Eight __attribute__((vector_size(32)));
 typedef uint16_t EightHalves __attribute__((vector_size(16)));
 typedef EightHalves EightHalvesAt __attribute__((aligned(1), may_alias));
-#define AT(where) (*(LanesAt *)(where))
 
 /* One dimension of the window: sizes of the data, the result and the weights; distances of windows,
  * of the data's elements and of the weights'; zeros before the data. */
@@ -157,6 +153,53 @@ INLINE int64_t
 index_at(const Way *way, int64_t window, int64_t tap)
 {
     return index_of(way, window * way->stride + tap * way->step - way->low);
+}
+
+/* Whether a buffer has as many elements as the product of some numbers. */
+static inline bool
+has_elements(const Buffer *buffer, const int64_t *numbers, int count)
+{
+    int64_t size = 1;
+    for (int i = 0; i < count; i++)
+        if (__builtin_mul_overflow(size, numbers[i], &size))
+            return false;
+    return size == count_of(buffer);
+}
+
+/* The largest number of the attribute `window`. */
+enum { LARGEST = 1 << 30 };
+
+/* What calls have in common of what a program says: the arrays, the window along height and width,
+ * and the attribute's numbers, of which the first `flags` are 0 or 1. */
+static inline int
+read_window(const Frame *frame, int flags, Depthwise *d, const int64_t **numbers, char *message)
+{
+    const Buffer *all[3];
+    if (read_arrays(frame, 2, 1, all, message))
+        return -1;
+    const int64_t *window = *numbers = array_of(frame, "window", S64, WINDOW);
+    if (!window)
+        return fail(message, "its attributes are not those that the bridge writes");
+    for (int i = 0; i < WINDOW; i++) {
+        /* Zeros before the data may be a negative number. */
+        const int64_t least = i < flags ? 0 : i < WINDOW - 2 ? 1 : -LARGEST;
+        if (window[i] < least || window[i] > (i < flags ? 1 : LARGEST))
+            return fail(message, "number %d of its window is %lld", i, (long long)window[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        if (all[i]->dtype != F32 && all[i]->dtype != BF16)
+            return fail(message, "found element type %d, expected float32 or bfloat16",
+                        all[i]->dtype);
+    if (all[0]->dtype != all[1]->dtype)
+        return fail(message, "its operands have different element types");
+    const int64_t *w = window + 4;
+    *d = (Depthwise){
+        .taps = w[4] * w[5],
+        .y = {w[0], w[2], w[4], w[6], w[8], w[10], w[12]},
+        .x = {w[1], w[3], w[5], w[7], w[9], w[11], w[13]},
+        .data = all[0], .other = all[1], .result = all[2],
+    };
+    return 0;
 }
 
 #endif
