@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pjrt_bridge.stablehlo import bindings, composites, modules
+from pjrt_bridge.stablehlo.known_numbers import direction_of
+from pjrt_bridge.stablehlo.operation_kinds import COPYING
 from pjrt_bridge.stablehlo.partitioning.partition import with_collectives
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh, axes_in
@@ -32,10 +34,7 @@ _ALWAYS_FUSED = _names("""
 """)
 _RENAMING = _names("reshape")
 """Operations whose result is their operand in memory."""
-_MOVING = _ALWAYS_FUSED | _names("""
-    concatenate convert dynamic_slice dynamic_update_slice gather optimization_barrier pad return
-    reverse slice transpose
-""")
+_MOVING = COPYING | _ALWAYS_FUSED | _names("convert optimization_barrier return")
 """Operations that compute nothing themselves."""
 COLLECTIVES = _names("""
     all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter
@@ -277,7 +276,7 @@ def _turns(operation: Any) -> int:
         return 1
     (condition,), (body,) = (region.blocks for region in operation.regions)
     (test,) = condition.operations[len(condition.operations) - 1].operands
-    if _maker(test) != "compare" or "LT" not in str(test.owner.attributes["comparison_direction"]):
+    if _maker(test) != "compare" or direction_of(test.owner) != "LT":
         return 1
     counter, limit = test.owner.operands
     if counter not in list(condition.arguments):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from pjrt_bridge.stablehlo import modules
+from pjrt_bridge.stablehlo.known_numbers import direction_of
 from pjrt_bridge.stablehlo.rewriting import (
     ON_TENSORS,
     Emitting,
@@ -75,10 +76,10 @@ def _compared_with_zero(comparison: Any, emit: Emitting) -> Any | None:
     left, right = comparison.operands
     if "FLOAT" not in str(comparison.attributes["compare_type"]):
         return None
-    direction = str(comparison.attributes["comparison_direction"])
-    if "GE" in direction:
+    direction = direction_of(comparison)
+    if direction == "GE":
         number, zero, strictly = left, right, "GT"
-    elif "LE" in direction:
+    elif direction == "LE":
         number, zero, strictly = right, left, "LT"
     else:
         return None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo import bindings, guarded_rounding, guarded_signs, modules
+from pjrt_bridge.stablehlo.known_numbers import direction_of
 from pjrt_bridge.stablehlo.rewriting import (
     Emitting,
     bits_of,
@@ -196,7 +197,7 @@ def _is_guarded(divisor: Any) -> bool:
         name = getattr(maker, "name", "")
         if name == "stablehlo.or":
             tests += maker.operands
-        elif name == _COMPARE and "EQ" in str(maker.attributes["comparison_direction"]):
+        elif name == _COMPARE and direction_of(maker) == "EQ":
             compared, number = maker.operands
             if compared == divided and constant_of(number) == 0 and constant_of(instead) == 1:
                 return True

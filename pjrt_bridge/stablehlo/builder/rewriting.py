@@ -10,6 +10,7 @@ from typing import Any
 from pjrt_bridge.stablehlo import known_numbers, linking, modules
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Origin, Scope, Value
+from pjrt_bridge.stablehlo.operation_kinds import PURE, named
 from pjrt_bridge.stablehlo.types import TensorType
 
 
@@ -220,27 +221,13 @@ def _erase_unused(handle: Any) -> None:
 
 def _is_needless(owner: Any) -> bool:
     """Whether it is an operation without effects whose results nothing uses."""
-    if getattr(owner, "name", "") not in _PURE:
+    if getattr(owner, "name", "") not in _ERASABLE:
         return False
     return not any(True for result in owner.results for _ in result.uses)
 
 
-_PURE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("abs", "add", "and", "atan2", "bitcast_convert", "broadcast_in_dim", "cbrt", "ceil"),
-        *("cholesky", "clamp", "compare", "complex", "concatenate", "constant", "convert"),
-        *("convolution", "cosine", "count_leading_zeros", "divide", "dot_general"),
-        *("dynamic_slice", "dynamic_update_slice", "exponential", "exponential_minus_one", "fft"),
-        *("floor", "gather", "imag", "iota", "is_finite", "log", "log_plus_one", "logistic"),
-        *("maximum", "minimum", "multiply", "negate", "not", "or", "pad", "popcnt", "power"),
-        *("real", "reduce", "reduce_precision", "reduce_window", "remainder", "reshape"),
-        *("reverse", "round_nearest_even", "rsqrt", "scatter", "select", "select_and_scatter"),
-        *("shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "slice"),
-        *("sort", "sqrt", "subtract", "tan", "tanh", "transpose", "triangular_solve", "xor"),
-    )
-) | {"chlo.erf", "chlo.square"}
-"""Operations that do nothing else than give results; what their regions compute has no effects."""
+_ERASABLE = named(PURE) | {"chlo.erf", "chlo.square"}
+"""Operations without effects: those that nothing uses are erased."""
 _FOLLOWED = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose")
 """Operations whose operand is known of their result."""
 _PLAIN = tuple(f"stablehlo.{name}" for name in ("constant", "convert", "reshape", "transpose"))

@@ -16,6 +16,7 @@ from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import MOVING, Operation, is_static
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.known_numbers import dtype_of, users
+from pjrt_bridge.stablehlo.operation_kinds import COPYING, ELEMENTWISE, named
 from pjrt_bridge.stablehlo.patterns import operations
 from pjrt_bridge.stablehlo.patterns.following import DTYPES, STEPS
 from pjrt_bridge.stablehlo.patterns.reading import product_of, shape_of
@@ -29,23 +30,10 @@ MOST_WORK = 1 << 21
 MOST_CALLS = 24
 """Calls of fewer elements than `LEAST`. As many take as long as to wake a thread."""
 
-_COPYING = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("bitcast_convert", "broadcast_in_dim", "concatenate", "constant", "custom_call"),
-        *("dynamic_slice", "dynamic_update_slice", "gather", "iota", "optimization_barrier"),
-        *("pad", "reshape", "reverse", "slice", "transpose"),
-    )
-) | {"func.return"}
+_COPYING = named(COPYING | {"custom_call", "optimization_barrier"}) | {"func.return"}
 """Operations that compute nothing, as a compiler counts."""
 
-_ELEMENTWISE = frozenset(STEPS) | {
-    f"stablehlo.{name}"
-    for name in (
-        *("atan2", "cbrt", "clamp", "count_leading_zeros", "is_finite", "popcnt", "remainder"),
-        *("shift_left", "shift_right_arithmetic", "shift_right_logical", "tan"),
-    )
-}
+_ELEMENTWISE = named(ELEMENTWISE) | set(STEPS)
 """Operations that compute one number for each element, whether expressions have them or not."""
 
 

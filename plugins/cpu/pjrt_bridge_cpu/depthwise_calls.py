@@ -17,6 +17,7 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value, inverse_order, mem
 from pjrt_bridge.stablehlo.kernel_attributes import Convolution
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
+from pjrt_bridge_cpu.convolution_windows import DTYPES, MOST_TAPS, pairs, turned, turned_back
 from pjrt_bridge_cpu.depthwise import result_sizes
 
 TARGET = "pjrt_bridge.depthwise.1"
@@ -24,11 +25,6 @@ TARGET = "pjrt_bridge.depthwise.1"
 
 LEAST = 1 << 13
 """Products from which on it is worth a call."""
-
-MOST_TAPS = 64
-"""Elements of a channel's weights, at most."""
-
-_DTYPES = ("float32", "bfloat16")
 
 _FORWARD = ("NC", "OI", "NC")
 _GRADIENT = ("CN", "IO", "NC")
@@ -51,7 +47,7 @@ class CalledDepthwise(Kernels):
             and 1 < channels == groups == weight.shape[0]
             and weight.rank in (3, 4)
             and 0 < math.prod(weight.shape[2:]) <= MOST_TAPS
-            and str(weight.dtype) in _DTYPES
+            and str(weight.dtype) in DTYPES
         )
 
     def convolution(
@@ -91,62 +87,13 @@ def _called(
     return None if made is None else turned_back(b, made, given, firsts[2])
 
 
-def turned(b: Builder, x: Value, letters: str, first: str) -> Value:
-    """A value whose dimensions have letters, with some of these first, and the others in order."""
-    wanted = _with_first(letters, first)
-    return x if letters == wanted else b.transpose(x, [letters.index(item) for item in wanted])
-
-
-def turned_back(b: Builder, x: Value, letters: str, first: str) -> Value:
-    """What `turned` makes of a value whose dimensions are to have letters, as these are."""
-    given = _with_first(letters, first)
-    return x if letters == given else b.transpose(x, [given.index(item) for item in letters])
-
-
-def spatial_sizes(x: Value, letters: str, first: str) -> tuple[int, ...]:
-    """The sizes that a value has behind the first dimensions once it is `turned`."""
-    return tuple(x.shape[letters.index(item)] for item in _with_first(letters, first)[len(first) :])
-
-
-def _with_first(letters: str, first: str) -> str:
-    return first + "".join(sorted(set(letters) - set(first)))
-
-
-def pairs(
-    data: Sequence[int],
-    result: Sequence[int],
-    taps: Sequence[int],
-    strides: Sequence[int],
-    spread: Sequence[int],
-    steps: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-) -> list[int]:
-    """The numbers of a window that kernels in C have for height and width; a line has height 1.
-
-    Args:
-        data: its sizes.
-        result: those of the result.
-        taps: those of the weights.
-        strides: the distance of windows.
-        spread: of the data's elements.
-        steps: of the weights' elements.
-        padding: how many zeros are before and behind the data.
-    """
-    lows = [low for low, _ in padding]
-    found: list[int] = []
-    numbers = (data, result, taps, strides, spread, steps, lows)
-    for pair, one in zip(numbers, (1, 1, 1, 1, 1, 1, 0), strict=True):
-        found += [*(one,) * (2 - len(pair)), *pair]
-    return found
-
-
 def _in_order(
     b: Builder, x: Value, other: Value, how: Convolution, dtype: DType, *, is_gradient: bool
 ) -> Value | None:
     """The call, for batches, channels and places in this order; None where it is not for it."""
     sizes, channels = result_sizes(x.shape[2:], other.shape[2:], how), x.shape[1]
     if (
-        any(str(item) not in _DTYPES for item in (x.dtype, other.dtype, dtype))
+        any(str(item) not in DTYPES for item in (x.dtype, other.dtype, dtype))
         or x.dtype != other.dtype
         or min(*x.shape, *other.shape, *sizes) < 1
     ):

@@ -16,22 +16,21 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge.stablehlo.kernel_attributes import Convolution
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
-from pjrt_bridge_cpu.depthwise import result_sizes
-from pjrt_bridge_cpu.depthwise_calls import (
+from pjrt_bridge_cpu.convolution_windows import (
+    DTYPES,
     MOST_TAPS,
     pairs,
     spatial_sizes,
     turned,
     turned_back,
 )
+from pjrt_bridge_cpu.depthwise import result_sizes
 
 TARGET = "pjrt_bridge.convolve.1"
 """Name of the custom call. Its number changes with what it is given."""
 
 MOST = 1 << 22
 """Products up to which a convolution is small."""
-
-_DTYPES = ("float32", "bfloat16")
 
 
 class SmallConvolutions(Kernels):
@@ -51,7 +50,7 @@ class SmallConvolutions(Kernels):
             and products <= MOST
             and 1 < math.prod(weight.shape[2:]) <= MOST_TAPS
             and x.dtype == weight.dtype
-            and str(x.dtype) in _DTYPES
+            and str(x.dtype) in DTYPES
             and memory_order(x) == tuple(range(x.rank))
         )
 
@@ -66,7 +65,7 @@ class SmallConvolutions(Kernels):
         dtype: DType,
     ) -> Value:
         """See `Kernels.convolution`."""
-        if how.batch_group_count == 1 and str(dtype) in _DTYPES and x.rank in (3, 4):
+        if how.batch_group_count == 1 and str(dtype) in DTYPES and x.rank in (3, 4):
             made = self._called(b, x, weight, how, dtype)
             if made is not None:
                 return made

@@ -7,9 +7,8 @@
 
 /* Operands, of one element type, and result: float32 or bfloat16, row-major; sums are in float32.
  * The data (batches, groups, inputs, height, width), the weights (groups, outputs, inputs, height,
- * width) and the result (batches, groups, outputs, height, width). The attribute `window` has as many
- * int64 as that of a depthwise convolution (depthwise.h): batches, groups, inputs and outputs of a
- * group; and the same in pairs. */
+ * width) and the result (batches, groups, outputs, height, width). The first numbers of the attribute
+ * `window` (convolution.h): batches, groups, inputs and outputs of a group. */
 Error *convolve_small(Frame *frame);
 
 #endif

@@ -20,7 +20,7 @@ enum {
 /* -- units of work: rows or channels ---------------------------------------------------------- */
 
 INLINE void
-run_unit(const Depthwise *d, float *work, int64_t unit, int type)
+run_unit(const Convolution *d, float *work, int64_t unit, int type)
 {
     if (d->is_last && d->is_gradient)
         weigh_channels(d, unit, type);
@@ -33,7 +33,7 @@ run_unit(const Depthwise *d, float *work, int64_t unit, int type)
 }
 
 #define RUN(TARGET, END)                                                                           \
-    TARGET static void run_##END(const Depthwise *d, float *work, int64_t begin, int64_t end)      \
+    TARGET static void run_##END(const Convolution *d, float *work, int64_t begin, int64_t end)      \
     {                                                                                              \
         for (int64_t unit = begin; unit < end; unit++)                                             \
             if (d->data->dtype == F32)                                                             \
@@ -48,7 +48,7 @@ RUN(FOR_AVX2, avx2)
 RUN(FOR_AVX512, avx512)
 
 static int64_t
-units_of(const Depthwise *d)
+units_of(const Convolution *d)
 {
     if (d->is_gradient)
         return d->is_last ? count_groups(d) : d->channels;
@@ -59,7 +59,7 @@ units_of(const Depthwise *d)
  * elements that no window has, and leave out zeros before and behind the data: with NaN or an
  * infinity both change the sums. */
 static void
-weigh_exactly(const Depthwise *d, int64_t channel)
+weigh_exactly(const Convolution *d, int64_t channel)
 {
     for (int64_t tap = 0; tap < d->taps; tap++) {
         float total = 0;
@@ -83,7 +83,7 @@ weigh_exactly(const Depthwise *d, int64_t channel)
 static int
 run_range(const void *data, int64_t begin, int64_t end, char *message)
 {
-    const Depthwise *d = data;
+    const Convolution *d = data;
     const int64_t planes = d->is_last ? 0 : 1 + d->y.stride * d->x.stride;
     float *work = aligned_alloc(64, (size_t)(planes * d->plane + LANES) * sizeof *work);
     if (!work)
@@ -104,7 +104,7 @@ run_range(const void *data, int64_t begin, int64_t end, char *message)
 
 /* What a program says of a convolution, which may come from anywhere. */
 static int
-read_depthwise(const Frame *frame, Depthwise *d, char *message)
+read_depthwise(const Frame *frame, Convolution *d, char *message)
 {
     const int64_t *window;
     if (read_window(frame, 2, d, &window, message))
@@ -131,7 +131,7 @@ read_depthwise(const Frame *frame, Depthwise *d, char *message)
 
 /* The weights of channels that are last, tap by tap. */
 static int
-turn_weights(Depthwise *d, char *message)
+turn_weights(Convolution *d, char *message)
 {
     const int type = d->data->dtype;
     const int64_t group = LANES * vectors_of(type);
@@ -158,10 +158,10 @@ convolve_depthwise(Frame *frame)
     if (asks_for_version(frame, NAME, &answer))
         return answer;
     char message[MESSAGE] = "";
-    Depthwise d;
+    Convolution d;
     if (check_caller(frame, message) || read_depthwise(frame, &d, message))
         return refuse(frame, INVALID_ARGUMENT, NAME, message);
-    static void (*const RUN[])(const Depthwise *, float *, int64_t, int64_t) = {
+    static void (*const RUN[])(const Convolution *, float *, int64_t, int64_t) = {
         run_portable, run_avx2, run_avx512};
     d.run = RUN[widest_vectors()];
     int failed = d.is_last && !d.is_gradient ? turn_weights(&d, message) : 0;

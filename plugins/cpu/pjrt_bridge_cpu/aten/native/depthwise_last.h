@@ -1,4 +1,4 @@
-/* Depthwise convolutions of data with channels last, which need no copy.
+/* Convolution convolutions of data with channels last, which need no copy.
  *
  * Channels are computed in groups: of float32 as many as a vector has, of bfloat16 twice as many,
  * those at even places in one vector and those at odd places in another one. So a word of two
@@ -8,7 +8,7 @@
 #ifndef PJRT_BRIDGE_CPU_DEPTHWISE_LAST_H
 #define PJRT_BRIDGE_CPU_DEPTHWISE_LAST_H
 
-#include "depthwise_window.h"
+#include "convolution.h"
 
 /* Vectors of a group, at most, and of sums at once. */
 enum { VECTORS = 2, SUMS = 6 };
@@ -81,7 +81,7 @@ write_group(const Buffer *buffer, int64_t at, const Group *from, int type, int64
 
 /* The first channel of a place of data, or of a result. */
 INLINE int64_t
-place_at(const Depthwise *d, int64_t rows, int64_t columns, int64_t batch, int64_t y, int64_t x)
+place_at(const Convolution *d, int64_t rows, int64_t columns, int64_t batch, int64_t y, int64_t x)
 {
     return ((batch * rows + y) * columns + x) * d->channels;
 }
@@ -98,7 +98,7 @@ typedef struct {
 
 /* The columns of a row that have a residue of `every`. */
 INLINE void
-find_columns(const Depthwise *d, int64_t batch, int64_t row, int64_t residue, Columns *found)
+find_columns(const Convolution *d, int64_t batch, int64_t row, int64_t residue, Columns *found)
 {
     const Way *x = &d->x;
     int64_t divisor = x->stride, rest = x->spread;
@@ -125,7 +125,7 @@ find_columns(const Depthwise *d, int64_t batch, int64_t row, int64_t residue, Co
 
 /* Narrow the range of columns to those that have a tap inside of the data. */
 INLINE void
-narrow(const Depthwise *d, const Columns *columns, int tap, int64_t *begin, int64_t *end)
+narrow(const Convolution *d, const Columns *columns, int tap, int64_t *begin, int64_t *end)
 {
     const int64_t first = columns->columns[tap], next = columns->next;
     const int64_t low = first < 0 ? (-first + next - 1) / next : 0;
@@ -138,7 +138,7 @@ narrow(const Depthwise *d, const Columns *columns, int tap, int64_t *begin, int6
 
 /* Some columns of a group. All of them have all taps, or there is one, which may lack some. */
 INLINE void
-convolve_together(const Depthwise *d, const Columns *columns, int64_t column, int together,
+convolve_together(const Convolution *d, const Columns *columns, int64_t column, int together,
                   int64_t channel, int64_t count, int type)
 {
     const char *const data = d->data->data;
@@ -170,7 +170,7 @@ convolve_together(const Depthwise *d, const Columns *columns, int64_t column, in
 
 /* One column with all taps, also those that meet no element: 0 times a weight counts. */
 INLINE void
-convolve_specially(const Depthwise *d, int64_t batch, int64_t row, int64_t column, int64_t channel,
+convolve_specially(const Convolution *d, int64_t batch, int64_t row, int64_t column, int64_t channel,
                    int64_t count, int type)
 {
     Group sum = {0};
@@ -191,7 +191,7 @@ convolve_specially(const Depthwise *d, int64_t batch, int64_t row, int64_t colum
 
 /* Columns of a group. */
 INLINE void
-convolve_columns(const Depthwise *d, const Columns *columns, int64_t channel, int64_t count,
+convolve_columns(const Convolution *d, const Columns *columns, int64_t channel, int64_t count,
                  int type)
 {
     enum { OF_HALVES = SUMS / 2 };
@@ -212,7 +212,7 @@ convolve_columns(const Depthwise *d, const Columns *columns, int64_t channel, in
 
 /* A row of the result. */
 INLINE void
-convolve_places(const Depthwise *d, int64_t unit, int type)
+convolve_places(const Convolution *d, int64_t unit, int type)
 {
     const int64_t group = LANES * vectors_of(type);
     Columns columns;
@@ -230,7 +230,7 @@ convolve_places(const Depthwise *d, int64_t unit, int type)
 
 /* What a row adds to the gradient of one tap of a group. */
 INLINE void
-weigh_row(const Depthwise *d, Group *total, const Columns *columns, int tap, int64_t grads,
+weigh_row(const Convolution *d, Group *total, const Columns *columns, int tap, int64_t grads,
           int64_t channel, int64_t count, int type)
 {
     enum { TOGETHER = 2 };
@@ -261,7 +261,7 @@ weigh_row(const Depthwise *d, Group *total, const Columns *columns, int tap, int
 
 /* The gradient of the weights of a group, from all places. */
 INLINE void
-weigh_group(const Depthwise *d, int64_t channel, int64_t count, int type)
+weigh_group(const Convolution *d, int64_t channel, int64_t count, int type)
 {
     Columns columns;
     Group totals[MOST_TAPS] = {0};
@@ -282,7 +282,7 @@ weigh_group(const Depthwise *d, int64_t channel, int64_t count, int type)
 }
 
 INLINE void
-weigh_channels(const Depthwise *d, int64_t unit, int type)
+weigh_channels(const Convolution *d, int64_t unit, int type)
 {
     const int64_t group = LANES * vectors_of(type), channel = unit * group;
     if (channel + group <= d->channels)
@@ -293,7 +293,7 @@ weigh_channels(const Depthwise *d, int64_t unit, int type)
 
 /* How many groups there are. */
 INLINE int64_t
-count_groups(const Depthwise *d)
+count_groups(const Convolution *d)
 {
     const int64_t group = LANES * vectors_of(d->data->dtype);
     return (d->channels + group - 1) / group;

@@ -1,17 +1,22 @@
-/* A depthwise convolution as its loops have it: its window, and elements of its arrays. */
+/* A convolution as loops have it: its window, and elements of its arrays. */
 
-#ifndef PJRT_BRIDGE_CPU_DEPTHWISE_WINDOW_H
-#define PJRT_BRIDGE_CPU_DEPTHWISE_WINDOW_H
+#ifndef PJRT_BRIDGE_CPU_CONVOLUTION_H
+#define PJRT_BRIDGE_CPU_CONVOLUTION_H
 
-#include "depthwise.h"
 #include "frame.h"
 #include "lanes.h"
 #include "vectors.h"
 
 #include <stdbool.h>
 
-/* Floats of a block. */
-enum { BLOCK = 4 * LANES };
+/* Elements of a channel's weights, at most; floats of a block. */
+enum { MOST_TAPS = 64, BLOCK = 4 * LANES };
+
+/* The attribute `window` has so many int64: four that each call defines; then in pairs, of height and
+ * width, the sizes of the data, of the result (of its gradient), of the weights, and per dimension
+ * the distance of windows, of the data's elements (zeros are between them), of the weights' elements,
+ * and the zeros before the data, of which a negative number cuts. */
+enum { WINDOW = 4 + 2 * 7 };
 
 typedef uint32_t Eight __attribute__((vector_size(32)));
 typedef uint16_t EightHalves __attribute__((vector_size(16)));
@@ -23,21 +28,22 @@ typedef struct {
     int64_t data, result, taps, stride, spread, step, low;
 } Way;
 
-typedef struct Depthwise {
-    bool is_gradient, is_last;
+typedef struct Convolution {
     int64_t batches, channels, taps;
     Way y, x;
     const Buffer *data, *other, *result;
     /* Of channels first: rows that are copied at once, of how many floats, the floats of one
      * residue's rows, and where each tap is in them. */
     int64_t rows, pitch, plane, places[MOST_TAPS];
-    /* Of channels last: for each tap the weights of all channels in the order of vectors, and of
-     * padding up to several. */
+    /* Of depthwise ones: which one it is. */
+    bool is_gradient, is_last;
+    /* Of depthwise ones with channels last: for each tap the weights of all channels in the order of
+     * vectors, and of padding up to several. */
     float *weights;
     int64_t padded;
     bool has_special; /* A weight that times 0 is not 0. */
-    void (*run)(const struct Depthwise *, float *, int64_t, int64_t);
-} Depthwise;
+    void (*run)(const struct Convolution *, float *, int64_t, int64_t);
+} Convolution;
 
 INLINE float
 number_at(const Buffer *buffer, int64_t at)
@@ -172,7 +178,7 @@ enum { LARGEST = 1 << 30 };
 /* What calls have in common of what a program says: the arrays, the window along height and width,
  * and the attribute's numbers, of which the first `flags` are 0 or 1. */
 static inline int
-read_window(const Frame *frame, int flags, Depthwise *d, const int64_t **numbers, char *message)
+read_window(const Frame *frame, int flags, Convolution *d, const int64_t **numbers, char *message)
 {
     const Buffer *all[3];
     if (read_arrays(frame, 2, 1, all, message))
@@ -193,7 +199,7 @@ read_window(const Frame *frame, int flags, Depthwise *d, const int64_t **numbers
     if (all[0]->dtype != all[1]->dtype)
         return fail(message, "its operands have different element types");
     const int64_t *w = window + 4;
-    *d = (Depthwise){
+    *d = (Convolution){
         .taps = w[4] * w[5],
         .y = {w[0], w[2], w[4], w[6], w[8], w[10], w[12]},
         .x = {w[1], w[3], w[5], w[7], w[9], w[11], w[13]},
