@@ -100,6 +100,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     from pjrt_bridge_cpu.depthwise_calls import can_convolve
     from pjrt_bridge_cpu.expressions import can_compute
     from pjrt_bridge_cpu.extremes import can_locate
+    from pjrt_bridge_cpu.few_queries import can_attend_few
     from pjrt_bridge_cpu.gathering import can_gather
     from pjrt_bridge_cpu.norms import can_normalize
     from pjrt_bridge_cpu.pooling import can_pool
@@ -130,6 +131,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found.can_compute = can_compute(client)
     found.can_gather = can_gather(client)
     found.can_assemble = can_assemble(client)
+    found.can_attend_few = can_attend_few(client)
     found.can_convolve = can_convolve(client)
     found.can_convolve_small = can_convolve_small(client)
     found.can_locate = can_locate(client)

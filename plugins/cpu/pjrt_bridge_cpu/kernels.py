@@ -12,6 +12,7 @@ from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.depthwise_calls import CalledDepthwise
 from pjrt_bridge_cpu.expressions import FusedExpressions
 from pjrt_bridge_cpu.extremes import LocatedExtremes
+from pjrt_bridge_cpu.few_queries import FewQueries
 from pjrt_bridge_cpu.functions import VectorFunctions
 from pjrt_bridge_cpu.gathering import GatheredElements
 from pjrt_bridge_cpu.materialization import MaterializedValues
@@ -35,6 +36,7 @@ class XlaKernels(
     SmallConvolutions,
     DepthwiseSums,
     ConvolutionsInOrder,
+    FewQueries,
     FusedExpressions,
     GatheredElements,
     BlockedReductions,

@@ -8,6 +8,9 @@ ASSEMBLE_BOXES: int
 CHECK_DIVISORS: int
 """Address of the XLA_FFI_Handler that checks divisors (`native/divisors.h`)."""
 
+ATTEND_FEW: int
+"""Address of the XLA_FFI_Handler of attention of few queries (`native/attend.h`)."""
+
 CHECK_POSITIONS: int
 """Address of the XLA_FFI_Handler that checks positions (`native/positions.h`)."""
 

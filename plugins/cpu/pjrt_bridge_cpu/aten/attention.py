@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pjrt_bridge.stablehlo import Builder, Order, TensorType, Value, memory_order
-from pjrt_bridge.torch_interop.lowering.api import Attention, Context, Kernels
+from pjrt_bridge.torch_interop.lowering.api import Attention, Context
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load
 from pjrt_bridge_cpu.aten.operators import ATTENTION, ATTENTION_BACKWARD
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain
+from pjrt_bridge_cpu.few_queries import FewQueries
 
 LEAST = 100_000
 """Multiplications from which on it is worth a call."""
@@ -24,7 +25,7 @@ _ROWS = (0, 2, 1)
 """The same for (batch, heads, length)."""
 
 
-class AtenAttention(Kernels):
+class AtenAttention(FewQueries):
     """Attention by PyTorch.
 
     Attributes:
@@ -43,6 +44,9 @@ class AtenAttention(Kernels):
         how: Attention,
     ) -> tuple[Value, Value] | None:
         """See `Kernels.attention`."""
+        few = super().attention(b, query, key, value, mask, how)
+        if few is not None:
+            return few
         sides = {"query": query, "key": key, "value": value}
         work = _work(query, key)
         if not _takes(*sides.values(), mask=mask) or key.shape != value.shape or work < LEAST:

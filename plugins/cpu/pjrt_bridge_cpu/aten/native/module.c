@@ -7,6 +7,7 @@
  * called.
  *
  *     assemble.c   another custom call, which needs no operator: copies of elements to their places
+ *     attend.c     another one: attention of few queries
  *     bags.c       another one: sums of bags of rows
  *     call.c       what a program says, compared with the operator and the buffers
  *     combine.c    another one: updates along a dimension
@@ -38,6 +39,7 @@
 #include <Python.h>
 
 #include "assemble.h"
+#include "attend.h"
 #include "bags.h"
 #include "call.h"
 #include "combine.h"
@@ -215,6 +217,7 @@ PyInit__aten(void)
         return NULL;
     if (add_address(module, "HANDLER", (void *)handle) ||
         add_address(module, "ASSEMBLE_BOXES", (void *)assemble_boxes) ||
+        add_address(module, "ATTEND_FEW", (void *)attend_few) ||
         add_address(module, "CHECK_DIVISORS", (void *)check_divisors) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         add_address(module, "COMBINE_ALONG", (void *)combine_along) ||

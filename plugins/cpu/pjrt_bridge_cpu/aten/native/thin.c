@@ -28,16 +28,6 @@ enum { WIDTH = 1024, DEPTH = 8, MOST_AT_ONCE = 8 };
 
 typedef enum { PORTABLE, AVX2, AVX512, AVX512_BF16 } Vectors;
 
-typedef struct {
-    const char *x, *weights;
-    char *result;
-    int x_type, weight_type, result_type;
-    int64_t batches, rows, inner, columns;
-    bool is_transposed;
-    Vectors vectors;
-    float *copy; /* Of x, in the order in which the loops read it. */
-} Thin;
-
 /* -- elements -------------------------------------------------------------------------------- */
 
 static inline float
@@ -205,7 +195,7 @@ sum_four(const Quad *quads, Quad *sums)
 #endif
 
 static Vectors
-widest_vectors(void)
+widest_known(void)
 {
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
@@ -222,7 +212,7 @@ widest_vectors(void)
 #define run_pairs run_portable
 
 static Vectors
-widest_vectors(void)
+widest_known(void)
 {
     return PORTABLE;
 }
@@ -231,6 +221,31 @@ widest_vectors(void)
 static void (*const COPY[])(const Thin *) = {copy_portable, copy_avx2, copy_avx512, copy_pairs};
 static void (*const RUN[])(const Thin *, int64_t, int64_t, int64_t) = {run_portable, run_avx2,
                                                                       run_avx512, run_pairs};
+
+/* The widest vectors that a product can use. */
+static Vectors
+widest_vectors(const Thin *thin)
+{
+    const Vectors widest = widest_known();
+    const bool of_pairs = thin->is_transposed && thin->x_type == BF16 && thin->weight_type == BF16;
+    return widest == AVX512_BF16 && !of_pairs ? AVX512 : widest;
+}
+
+size_t
+floats_of_copy(int64_t rows, int64_t inner)
+{
+    return (size_t)(2 * rows * padded(inner));
+}
+
+void
+multiply_rows(const Thin *thin, float *copy)
+{
+    Thin given = *thin;
+    given.copy = copy;
+    given.vectors = widest_vectors(thin);
+    COPY[given.vectors](&given);
+    RUN[given.vectors](&given, 0, 0, given.columns);
+}
 
 /* Units of UNIT columns, those of one batch after those of another. */
 static int
@@ -279,24 +294,23 @@ read_product(const Frame *frame, Thin *thin, char *message)
         result->dims[1] != x->dims[1] || weights->dims[1 + turned] != x->dims[2] ||
         weights->dims[2 - turned] != result->dims[2])
         return fail(message, "its operands and its result do not fit each other");
-    Vectors widest = widest_vectors();
-    bool of_pairs = turned && x->dtype == BF16 && weights->dtype == BF16;
-    if (widest == AVX512_BF16 && !of_pairs)
-        widest = AVX512;
     *thin = (Thin){
-        x->data, weights->data, result->data, x->dtype, weights->dtype, result->dtype, x->dims[0],
-        x->dims[1], x->dims[2], result->dims[2], turned,
-        how[1] < (int64_t)widest ? (Vectors)how[1] : widest, NULL,
+        .x = x->data, .weights = weights->data, .result = result->data, .x_type = x->dtype,
+        .weight_type = weights->dtype, .result_type = result->dtype, .batches = x->dims[0],
+        .rows = x->dims[1], .inner = x->dims[2], .columns = result->dims[2],
+        .stride = weights->dims[2] * SIZE(weights->dtype), .is_transposed = turned,
     };
+    const Vectors widest = widest_vectors(thin);
+    thin->vectors = how[1] < (int64_t)widest ? (int)how[1] : (int)widest;
     return 0;
 }
 
 /* A product of at most MOST_ROWS rows. */
 static int
-multiply_rows(const Frame *frame, Thin *thin, char *message)
+multiply_batches(const Frame *frame, Thin *thin, char *message)
 {
     /* Nothing overflows: the operands are in memory, and there are few rows. */
-    size_t count = (size_t)(thin->batches * 2 * thin->rows * padded(thin->inner));
+    size_t count = (size_t)thin->batches * floats_of_copy(thin->rows, thin->inner);
     if (!thin->batches || !thin->rows || !thin->columns)
         return 0;
     /* A vector that lies in two lines of the cache takes twice as long to load. */
@@ -317,7 +331,7 @@ static int
 run_product(const Frame *frame, Thin *thin, char *message)
 {
     if (thin->rows <= MOST_ROWS)
-        return multiply_rows(frame, thin, message);
+        return multiply_batches(frame, thin, message);
     const int64_t x_size = SIZE(thin->x_type), result_size = SIZE(thin->result_type);
     const int64_t weights = thin->inner * thin->columns * SIZE(thin->weight_type);
     for (int64_t batch = 0; batch < thin->batches; batch++)
@@ -328,7 +342,7 @@ run_product(const Frame *frame, Thin *thin, char *message)
             part.x += first * thin->inner * x_size;
             part.weights += batch * weights;
             part.result += first * thin->columns * result_size;
-            if (multiply_rows(frame, &part, message))
+            if (multiply_batches(frame, &part, message))
                 return -1;
         }
     return 0;

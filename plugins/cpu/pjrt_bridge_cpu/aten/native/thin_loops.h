@@ -105,7 +105,7 @@ INLINE void
 NAME(dots)(int type, int rows, int columns, const Thin *thin, const char *weights,
            const float *copy, int64_t step, int64_t end, float *sums)
 {
-    const int64_t stride = thin->inner * SIZE(type), ahead = columns * stride;
+    const int64_t stride = thin->stride, ahead = columns * stride;
     const int64_t whole = thin->inner / STEP(type);
     const size_t rest = (size_t)(thin->inner % STEP(type) * SIZE(type));
     NAME(Floats) totals[MOST_AT_ONCE * 4], floats[4], x = {0};
@@ -174,7 +174,7 @@ INLINE void
 NAME(columns_by_rows)(int type, int rows, const Thin *thin, int64_t batch, int64_t row,
                       int64_t count, int64_t begin, int64_t end, const float *copy)
 {
-    const int64_t stride = thin->inner * SIZE(type), together = COLUMNS(rows);
+    const int64_t stride = thin->stride, together = COLUMNS(rows);
     const int64_t steps = (thin->inner + STEP(type) - 1) / STEP(type);
     const int64_t most = X_CACHED / (rows * PARTS(type) * LANES * (int64_t)sizeof *copy);
     const char *weights = thin->weights + (batch * thin->columns + begin) * stride;
@@ -266,7 +266,7 @@ NAME(add_columns)(int type, int rows, int depth, const char *weights, int64_t st
 INLINE void
 NAME(multiply)(int type, const Thin *thin, int64_t batch, int64_t begin, int64_t end)
 {
-    const int64_t size = SIZE(type), stride = thin->columns * size;
+    const int64_t size = SIZE(type), stride = thin->stride;
     const char *weights = thin->weights + batch * thin->inner * stride;
     _Alignas(LINE) float sums[MOST_ROWS * WIDTH];
     for (int64_t column = begin; column < end; column += WIDTH) {
