@@ -179,7 +179,7 @@ add_parts(const Attention *a, int64_t pair, int64_t row)
         else
             ((uint16_t *)(void *)a->result->data)[to * a->width + i] = to_bfloat16(value);
     }
-    ((float *)(void *)a->sums->data)[to] = base + logf(total);
+    ((float *)(void *)a->sums->data)[to] = base + logf(divisor);
 }
 
 static int

@@ -15,7 +15,7 @@
  *
  * The attribute `how` has two int64: whether the dimensions of the keys, and of the values, are
  * (batches, keys, key heads, ...) instead; `scale` one float32, which scores are multiplied with.
- * Where all scores of a query are -inf the first result is 0. */
+ * Where all scores of a query are -inf both results are 0. */
 Error *attend_few(Frame *frame);
 
 #endif
