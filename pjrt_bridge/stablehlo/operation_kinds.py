@@ -13,26 +13,30 @@ def named(names: Iterable[str]) -> frozenset[str]:
     return frozenset(f"stablehlo.{name}" for name in names)
 
 
-ELEMENTWISE = frozenset("""
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ELEMENTWISE = _names("""
     abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros divide
     exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum
     multiply negate not or popcnt power real reduce_precision remainder round_nearest_afz
     round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine
     sqrt subtract tan tanh xor
-""".split())
+""")
 """Operations that compute one number for each element (specification, "elementwise")."""
 
-COPYING = frozenset("""
+COPYING = _names("""
     bitcast_convert broadcast_in_dim concatenate constant dynamic_slice dynamic_update_slice gather
     iota pad reshape reverse slice transpose
-""".split())
+""")
 """Operations whose results have only numbers that are given."""
 
-COLLECTING = frozenset("""
+COLLECTING = _names("""
     cholesky convolution dot_general fft reduce reduce_window scatter select_and_scatter sort
     triangular_solve
-""".split())
+""")
 """Operations that compute an element of several ones."""
 
 PURE = ELEMENTWISE | COPYING | COLLECTING
-"""Operations that do nothing else than give results, if what their regions compute has no effects."""
+"""Operations that only give results, unless what their regions compute has effects."""

@@ -32,6 +32,9 @@ _START = 1 << 15
 _MEMORY = 8
 """Additions that take as long as to write an element and to read it again."""
 
+_FEWER = 8
+"""How many times fewer elements are read again in no time, for a value that is repeated."""
+
 _CHEAP = 4
 """Additions that take no longer than to read their result."""
 
@@ -70,12 +73,44 @@ _UNTAGGED = ("aten.copy.default", "prims.fma.default", *_CONVERSIONS)
 def should_materialize(node: fx.Node) -> bool:
     """Whether a node's value is elementwise and its readers cannot be fused into one loop.
 
-    They cannot where one of several readers is a product, a convolution or a reduction.
+    They cannot where one of several readers is a product, a convolution or a reduction. What takes
+    less time to compute than to read stays in their loops, such as the mask of a row's target.
     """
     if not is_large_elementwise(node):
         return False
     readers = set(_readers(node))
-    return len(readers) > 1 and not all(map(_is_fused, readers))
+    return len(readers) > 1 and not all(map(_is_fused, readers)) and not _is_made_of_few(node)
+
+
+def _is_made_of_few(node: fx.Node) -> bool:
+    """Whether a value is computed in a few additions of values of far fewer elements."""
+    most = compat.promise(node).numel() // _FEWER
+    cost = 0
+    pending, seen = [node], {node}
+    while pending:
+        at = pending.pop()
+        cost += _COSTS.get(_packet(at), 1)
+        if cost > _MEMORY or not _is_pointwise(at):
+            return False
+        for source in at.all_input_nodes:
+            needed = _larger(source, most)
+            if needed is not None and needed not in seen:
+                seen.add(needed)
+                pending.append(needed)
+    return True
+
+
+def _larger(node: fx.Node, most: int) -> fx.Node | None:
+    """What a node is a view of, unless that, or a view between, has few elements or is a number."""
+    while True:
+        value = compat.promise(node)
+        if not isinstance(value, torch.Tensor):
+            return node if isinstance(value, (tuple, list)) else None
+        if not compat.is_symbolic(value) and value.numel() <= most:
+            return None
+        if not (isinstance(node.target, OpOverload) and node.target.is_view):
+            return node
+        node = node.all_input_nodes[0]
 
 
 def is_normalized_by_rows(node: fx.Node) -> bool:

@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.passes.functionalize_rng import (
 )
 from pjrt_bridge.torch_interop.passes.layouts import Orders
 from pjrt_bridge.torch_interop.passes.lift_scalars import lift_scalars
+from pjrt_bridge.torch_interop.passes.log_softmax import recompute_log_softmax
 from pjrt_bridge.torch_interop.passes.merge_equal_calls import merge_equal_calls
 from pjrt_bridge.torch_interop.passes.proven_assertions import remove_proven_assertions
 from pjrt_bridge.torch_interop.passes.sections.section import READS, WRITES
@@ -155,6 +156,10 @@ def _recognize_causal_masks(module: fx.GraphModule, context: PassContext) -> Non
     recognize_causal_masks(module.graph)
 
 
+def _recompute_log_softmax(module: fx.GraphModule, context: PassContext) -> None:
+    recompute_log_softmax(module.graph, context.keeps)
+
+
 def _sum_equal_bags(module: fx.GraphModule, context: PassContext) -> None:
     sum_equal_bags(module.graph, context.keeps)
 
@@ -240,6 +245,7 @@ PASSES = (
     Pass(_view_whole_tensors, "joint", exports=False),
     Pass(_merge_equal_calls, "joint", exports=False),
     Pass(_recognize_causal_masks, "joint", exports=False),
+    Pass(_recompute_log_softmax, "joint", exports=False),
     # Here a joint graph is divided.
     Pass(_remove_detached, "unsized", exports=False),
     Pass(_collect_composites, "unsized", exports=True),

@@ -38,6 +38,29 @@ def test_a_normalized_value() -> None:
     assert len(shared(function, 256, 256)) == 1
 
 
+def of_targets(x: Tensor, y: Tensor) -> Tensor:
+    """One number of each row, where its target is, and another use of it."""
+    here = torch.arange(x.shape[1], device=x.device) == y[:, :1]
+    grad = torch.where(here, x[:, :1], 0.0)
+    return grad - x.exp() * grad.sum(1, keepdim=True)
+
+
+def test_what_is_made_of_far_fewer_elements_is_computed_again() -> None:
+    assert shared(of_targets, 256, 256) == []
+
+    def with_powers(x: Tensor, y: Tensor) -> Tensor:
+        grad = torch.where(y[:, :1] > y[:1], x[:, :1], 0.0).exp()
+        return grad - grad.sum(1, keepdim=True)
+
+    assert shared(with_powers, 256, 256) == ["aten.exp.default"]
+
+    def of_all(x: Tensor, y: Tensor) -> Tensor:
+        grad = torch.where(y > y[:1], x[:, :1], 0.0)
+        return grad - grad.sum(1, keepdim=True)
+
+    assert shared(of_all, 256, 256) == ["aten.where.self"]
+
+
 def test_what_torch_does_not_tag_as_elementwise() -> None:
     def fused(x: Tensor, y: Tensor) -> Tensor:
         total = torch.ops.prims.fma.default(x, y, y)
