@@ -8,14 +8,16 @@ from typing import Any
 from benchmarks.case import TorchWork
 
 _WIDTH, _HEADS, _POSITIONS, _LAYERS = 512, 8, 512, 4
+_SIZE = _WIDTH // _HEADS
 
 
-def one_token(weights: str, batch: int) -> TorchWork:
+def one_token(weights: str, batch: int, sharing: int = 1) -> TorchWork:
     """A step of a decoder of four layers that writes its keys and values to position 300.
 
     Args:
         weights: "f32", "bf16", or "int8": int8 with a scale for each row, computed in bf16.
         batch: sequences that get a token each.
+        sharing: so many heads share one of the keys and values, which is repeated for them.
     """
     import torch
     from torch import nn
@@ -27,22 +29,28 @@ def one_token(weights: str, batch: int) -> TorchWork:
         def __init__(self) -> None:
             super().__init__()
             self.norms = nn.ModuleList(nn.LayerNorm(_WIDTH) for _ in range(2))
-            self.inwards, self.outwards = linear(_WIDTH, 3 * _WIDTH), linear(_WIDTH, _WIDTH)
+            self.inwards = linear(_WIDTH, _WIDTH + 2 * _WIDTH // sharing)
+            self.outwards = linear(_WIDTH, _WIDTH)
             self.wide, self.narrow = linear(_WIDTH, 4 * _WIDTH), linear(4 * _WIDTH, _WIDTH)
-            shape = (batch, _HEADS, _POSITIONS, _WIDTH // _HEADS)
+            shape = (batch, _HEADS // sharing, _POSITIONS, _SIZE)
             self.register_buffer("keys", torch.randn(shape))
             self.register_buffer("values", torch.randn(shape))
 
         def forward(self, x: Any, position: Any, mask: Any) -> Any:
-            split = self.inwards(self.norms[0](x)).view(batch, 1, 3, _HEADS, -1)
-            query, key, value = split.permute(2, 0, 3, 1, 4)
+            heads = self.inwards(self.norms[0](x)).view(batch, 1, -1, _SIZE).transpose(1, 2)
+            counts = (_HEADS, _HEADS // sharing, _HEADS // sharing)
+            query, key, value = heads.split(counts, dim=1)
             self.keys.index_copy_(2, position, key)
             self.values.index_copy_(2, position, value)
-            seen = nn.functional.scaled_dot_product_attention(
-                query, self.keys, self.values, attn_mask=mask
-            )
+            caches = (self._for_all_heads(cache) for cache in (self.keys, self.values))
+            seen = nn.functional.scaled_dot_product_attention(query, *caches, attn_mask=mask)
             x = x + self.outwards(seen.transpose(1, 2).reshape(batch, 1, _WIDTH))
             return x + self.narrow(nn.functional.gelu(self.wide(self.norms[1](x))))
+
+        def _for_all_heads(self, cache: Any) -> Any:
+            if sharing == 1:
+                return cache
+            return cache[:, :, None].expand(-1, -1, sharing, -1, -1).flatten(1, 2)
 
     class Decoder(nn.Module):
         def __init__(self) -> None:

@@ -163,6 +163,7 @@ CASES = (
         for weights in ("f32", "bf16", "int8")
         for batch in (1, 8)
     ),
+    _case("decoding, batch 1, bf16, shared heads", partial(one_token, "bf16", 1, sharing=4)),
     *(
         _function(
             f"attention, {heads} heads of {length} tokens, {dtype}",
