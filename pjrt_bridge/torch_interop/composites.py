@@ -150,7 +150,7 @@ torch.library.define(
 
 
 def _begun(arguments: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.bool)
+    return torch.empty(0, dtype=torch.bool, device="cpu")
 
 
 def _ended(begun: torch.Tensor, results: Sequence[torch.Tensor], *composite: Any) -> None:

@@ -178,7 +178,7 @@ def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     if dtype.torch is None:
         raise TypeError(f"torch has no element type {dtype}")
     if not array.size:
-        return torch.empty(array.shape, dtype=getattr(torch, dtype.torch))
+        return torch.empty(array.shape, dtype=getattr(torch, dtype.torch), device="cpu")
     # The array itself may be read-only, of which torch would warn; the memory is not.
     flat = torch.frombuffer(array.base, dtype=getattr(torch, dtype.torch))
     return flat.reshape(array.shape)

@@ -47,5 +47,5 @@ def _drawn(numbers: Numbers) -> torch.Tensor:
     dtype = _dtype(numbers)
     if dtype.is_floating_point or dtype.is_complex:
         wide = torch.complex64 if dtype.is_complex else torch.float32
-        return torch.randn(numbers.shape, dtype=wide).to(dtype)
-    return torch.randint(numbers.limit, numbers.shape).to(dtype)
+        return torch.randn(numbers.shape, dtype=wide, device="cpu").to(dtype)
+    return torch.randint(numbers.limit, numbers.shape, device="cpu").to(dtype)

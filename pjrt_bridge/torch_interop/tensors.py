@@ -111,7 +111,7 @@ def adopt(buffer: AnyBuffer, spec: ValueSpec) -> torch.Tensor:
     """
     shape, dtype = spec.type.shape, torch_dtype(spec.type.dtype)
     if 0 in shape:
-        return torch.empty_strided(shape, spec.strides, dtype=dtype)
+        return torch.empty_strided(shape, spec.strides, dtype=dtype, device="cpu")
     memory = _in_place(buffer, spec.nbytes)
     if memory is None:
         memory = buffer.to_numpy().reshape(-1).view("u1")

@@ -171,7 +171,7 @@ def _example(argument: Any) -> Any:
         return argument
     name = argument.dtype.torch
     assert name is not None
-    return torch.empty(argument.shape, dtype=getattr(torch, name))
+    return torch.empty(argument.shape, dtype=getattr(torch, name), device="cpu")
 
 
 def _check_promise(values: Sequence[Any], outputs: Sequence[TensorType | None]) -> None:

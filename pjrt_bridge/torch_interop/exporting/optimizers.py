@@ -155,7 +155,10 @@ def _first_states(
     if any(isinstance(owner, compat.FakeTensor) for owner in owners):
         return found
     generator = torch.Generator().manual_seed(0)
-    some = [torch.randn(owner.shape, generator=generator).to(owner.dtype) for owner in owners]
+    some = [
+        torch.randn(owner.shape, generator=generator, device="cpu").to(owner.dtype)
+        for owner in owners
+    ]
     expected_values, values = [[one.clone() for one in some] for _ in range(2)]
     expected = take(expected_values, some, [{} for _ in owners])
     again = take(values, some, [_copied(state) for state in found])

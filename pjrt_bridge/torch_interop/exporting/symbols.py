@@ -201,7 +201,7 @@ class Symbols:
             if source.kind == "input":
                 value = _placed(value, values)
             arguments.append(value)
-        arguments += [torch.empty((), dtype=torch.int64)] * keys
+        arguments += [torch.empty((), dtype=torch.int64, device="cpu")] * keys
         try:
             return substitute_sizes(module, arguments)
         except compat.DATA_DEPENDENT as error:
@@ -222,7 +222,9 @@ def _placed(value: torch.Tensor, values: Mapping[Any, int]) -> torch.Tensor:
     shape = [int(compat.evaluate(size, values)) for size in value.shape]
     strides, offset = [told(stride) for stride in value.stride()], told(value.storage_offset())
     reach = sum(max(n - 1, 0) * stride for n, stride in zip(shape, strides, strict=True))
-    return torch.empty(offset + reach + 1, dtype=value.dtype).as_strided(shape, strides, offset)
+    return torch.empty(offset + reach + 1, dtype=value.dtype, device="cpu").as_strided(
+        shape, strides, offset
+    )
 
 
 @dataclass(frozen=True)

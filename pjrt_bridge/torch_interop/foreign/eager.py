@@ -138,7 +138,8 @@ def _compile(op: OpOverload, args: Sequence[Any], tensors: Sequence[torch.Tensor
     client = select_client(None)
     with compat.real_tensors(), compat.fakes(symbolic=False):
         promises = [
-            torch.empty_strided(item.shape, item.stride(), dtype=item.dtype) for item in tensors
+            torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="cpu")
+            for item in tensors
         ]
 
         def call(*given: torch.Tensor) -> list[torch.Tensor]:

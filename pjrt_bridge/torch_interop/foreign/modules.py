@@ -164,7 +164,7 @@ class ModuleCall:
                 f"{self.function.label}: found a {type(item).__name__} in its result, expected "
                 "tensors and numbers in tuples, lists and dicts"
             )
-        tensor = item if isinstance(item, torch.Tensor) else torch.tensor(item)
+        tensor = item if isinstance(item, torch.Tensor) else torch.tensor(item, device="cpu")
         if tensor.dtype is torch.int64 and not self._wide:
             return tensor.to(torch.int32)
         return tensor

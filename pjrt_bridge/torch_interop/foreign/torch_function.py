@@ -251,8 +251,8 @@ class TorchFunction:
 
 
 def _promise(spec: ArraySpec) -> torch.Tensor:
-    return torch.empty(spec.shape, dtype=torch_dtype(spec.dtype))
+    return torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device="cpu")
 
 
 def _zeros(spec: ArraySpec) -> torch.Tensor:
-    return torch.zeros(spec.shape, dtype=torch_dtype(spec.dtype))
+    return torch.zeros(spec.shape, dtype=torch_dtype(spec.dtype), device="cpu")

@@ -118,13 +118,15 @@ def _takes_the_least() -> bool:
 
     C++ leaves it open; processors of x86 do that, those of ARM take the nearest integer.
     """
-    return bool(torch.tensor([math.inf]).to(torch.int32).lt(0).all())
+    return bool(torch.tensor([math.inf], device="cpu").to(torch.int32).lt(0).all())
 
 
 @cache
 def _eight_bits_saturate() -> bool:
     """Whether PyTorch makes the largest `float8_e4m3fn` of what is larger; older versions: NaN."""
-    return bool(torch.tensor([math.inf]).to(torch.float8_e4m3fn).float().isfinite().all())
+    return bool(
+        torch.tensor([math.inf], device="cpu").to(torch.float8_e4m3fn).float().isfinite().all()
+    )
 
 
 def lowest(dtype: DType) -> Scalar:

@@ -71,7 +71,7 @@ def _is_causal(mask: fx.Node, queries: Any) -> bool:
             found = found.narrow(dim, 0, 1)
         seen = found if found.dtype == torch.bool else found == 0
         hidden = ~found if found.dtype == torch.bool else found == -math.inf
-        below = torch.ones(found.shape[-2:], dtype=torch.bool).tril()
+        below = torch.ones(found.shape[-2:], dtype=torch.bool, device=found.device).tril()
         return bool((seen == below).all() and (hidden == ~below).all())
 
 

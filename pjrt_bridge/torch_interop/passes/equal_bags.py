@@ -80,7 +80,7 @@ def _length(node: fx.Node) -> int:
 
 
 def _run(table: Tensor, indices: Tensor, length: int, mean: bool) -> Tensor:
-    offsets = torch.arange(0, indices.numel(), length)
+    offsets = torch.arange(0, indices.numel(), length, device=indices.device)
     bags = torch.ops.aten._embedding_bag_forward_only
     found: Tensor = bags(table, indices, offsets, False, _MEAN if mean else _SUM)[0]
     return found

@@ -85,7 +85,7 @@ def _tensor(number: float) -> torch.Tensor:
     """A number as the tensor that it was."""
     wide = torch.float64 if isinstance(number, float) else None
     with compat.real_tensors():
-        return torch.tensor(number, dtype=wide)
+        return torch.tensor(number, dtype=wide, device="cpu")
 
 
 def _constant(graph: fx.Graph, number: torch.Tensor) -> fx.Node:

@@ -91,9 +91,9 @@ class NumberUse:
                 number and the tensor beside it.
         """
         if self.overload is None or self.role == "parameter":
-            return torch.full((), value, dtype=self.dtype)
+            return torch.full((), value, dtype=self.dtype, device="cpu")
         if self.beside is torch.bool:
-            torch.result_type(torch.empty((0,), dtype=torch.bool), value)
+            torch.result_type(torch.empty((0,), dtype=torch.bool, device="cpu"), value)
         read = tensor_of(value, self.dtype)
         if self.role == "divisor" and not read:
             raise RuntimeError(
@@ -105,9 +105,9 @@ class NumberUse:
 def tensor_of(value: complex, dtype: torch.dtype) -> torch.Tensor:
     """A number as a 0-d tensor, as operators take one: what is out of an integer's range wraps."""
     if not isinstance(value, int) or dtype.is_floating_point or dtype.is_complex:
-        return torch.full((), value, dtype=dtype)
+        return torch.full((), value, dtype=dtype, device="cpu")
     # PyTorch reads a number beyond those of int64 as one of uint64.
-    return torch.tensor(value - 2**64 if 2**63 <= value < 2**64 else value).to(dtype)
+    return torch.tensor(value - 2**64 if 2**63 <= value < 2**64 else value, device="cpu").to(dtype)
 
 
 @dataclass(frozen=True)

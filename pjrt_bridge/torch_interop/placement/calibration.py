@@ -71,20 +71,24 @@ class Measured:
 
 
 def _vector(function: Callable[[torch.Tensor], Any]) -> CaseOfSize:
-    return lambda size: (function, (torch.rand(size),))
+    return lambda size: (function, (torch.rand(size, device="cpu"),))
 
 
 def _matrix(function: Callable[[torch.Tensor], Any]) -> CaseOfSize:
     def case(size: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
         side = round(size**0.5)
-        x = torch.rand(side, side)
-        return function, (x @ x.T + side * torch.eye(side),)
+        x = torch.rand(side, side, device="cpu")
+        return function, (x @ x.T + side * torch.eye(side, device="cpu"),)
 
     return case
 
 
 def _scattered(size: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-    base, index, source = torch.zeros(size), torch.randint(size, (size,)), torch.rand(size)
+    base, index, source = (
+        torch.zeros(size, device="cpu"),
+        torch.randint(size, (size,), device="cpu"),
+        torch.rand(size, device="cpu"),
+    )
     return lambda a, i, s: a.scatter_add(0, i, s), (base, index, source)
 
 
@@ -100,7 +104,7 @@ CASES: Mapping[str, tuple[CaseOfSize, Sequence[int]]] = {
     "aten.cumprod": (_vector(lambda x: x.cumprod(0)), _VECTORS),
     "aten.logcumsumexp": (_vector(lambda x: x.logcumsumexp(0)), _VECTORS),
     "aten.scatter_add": (_scattered, _VECTORS),
-    "aten.randperm": (lambda size: (lambda: torch.randperm(size), ()), _VECTORS),
+    "aten.randperm": (lambda size: (lambda: torch.randperm(size, device="cpu"), ()), _VECTORS),
     "aten.linalg_qr": (_matrix(torch.linalg.qr), _MATRICES),
     "aten._linalg_eigh": (_matrix(torch.linalg.eigh), _SPECTRA),
     "aten._linalg_svd": (_matrix(torch.linalg.svd), _SPECTRA),
@@ -193,7 +197,7 @@ def measure(
 
 def _overhead(options: dict[str, Any]) -> float:
     """The fixed seconds of a compiled call, which larger graphs pay once for all operators."""
-    device, host = _compared(torch.neg, (torch.rand(8),), options)
+    device, host = _compared(torch.neg, (torch.rand(8, device="cpu"),), options)
     return max(device - host, 0.0)
 
 

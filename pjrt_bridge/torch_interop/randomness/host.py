@@ -78,7 +78,7 @@ def raise_as_eager(aten: compat.OpOverload, args: Sequence[Any], kwargs: Mapping
 
 def _emptied(name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return torch.empty(0, dtype=value.dtype)
+        return torch.empty(0, dtype=value.dtype, device="cpu")
     if name == "size":
         return [0]
     return min(value, 0) if name == "n" and isinstance(value, int) else value
@@ -95,7 +95,7 @@ def _elementwise(
     assert lowering is not None
     shape, total = promised[0].shape, promised[0].numel()
     types = [dtypes.from_torch(item.dtype) for item in promised]
-    made = [torch.empty(total, dtype=item.dtype) for item in promised]
+    made = [torch.empty(total, dtype=item.dtype, device="cpu") for item in promised]
     arrays = [_flat(tensor) for tensor in made]
     drawn = _key(key)
     flat = [_flat(item.expand(shape)) if isinstance(item, torch.Tensor) else item for item in args]
@@ -130,7 +130,9 @@ def _in_form(found: torch.Tensor, promised: torch.Tensor) -> torch.Tensor:
     same = found.dtype == promised.dtype and found.stride() == promised.stride()
     if same and found.untyped_storage().resizable():
         return found
-    made = torch.empty_strided(promised.shape, promised.stride(), dtype=promised.dtype)
+    made = torch.empty_strided(
+        promised.shape, promised.stride(), dtype=promised.dtype, device="cpu"
+    )
     return made.copy_(found)
 
 
@@ -139,7 +141,7 @@ def _in_form(found: torch.Tensor, promised: torch.Tensor) -> torch.Tensor:
 
 def _drawn(name: str, key: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Numbers drawn by another operator, in a shape."""
-    like = torch.empty(shape, dtype=dtype)
+    like = torch.empty(shape, dtype=dtype, device="cpu")
     (found,) = _elementwise(name, [like], key, (like,), {})
     return found
 

@@ -169,7 +169,7 @@ def _define_key() -> compat.OpOverload:
     tags = (torch.Tag.nondeterministic_seeded,)
     torch.library.define(own, "(int index) -> Tensor", tags=tags)
     torch.library.impl(own, "default", lambda index: draw_keys(1)[0])
-    torch.library.register_fake(own, lambda index: torch.empty((), dtype=torch.int64))
+    torch.library.register_fake(own, lambda index: torch.empty((), dtype=torch.int64, device="cpu"))
     made = compat.operator(f"{NAMESPACE}.key.default")
     assert made is not None
     return made

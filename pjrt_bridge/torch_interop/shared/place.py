@@ -165,7 +165,9 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 def _with_surroundings(tensor: torch.Tensor) -> torch.Tensor:
     """The same, where it is in a copy of all that its storage holds."""
-    made = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage().to(device="cpu"))
+    made = torch.empty(0, dtype=tensor.dtype, device="cpu").set_(
+        tensor.untyped_storage().to(device="cpu")
+    )
     # Bits that torch applies when it reads: the host's copy has the values that they stand for.
     if tensor.is_conj():
         made.conj_physical_()

@@ -307,6 +307,25 @@ def test_dynamo_leaves_the_kernels_of_the_device_alone() -> None:
     assert not any(graph.fallback_reasons for graph in compiled_graphs())
 
 
+def test_dynamo_leaves_what_the_compiled_module_calls_alone() -> None:
+    """The numbers of an operator are made in Python, also where its program is found in C."""
+    x = torch.linspace(-1, 1, 7)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        for number in (1.5, 2.5, 3.5, 4.5):
+            x = x * number
+            torch._dynamo.graph_break()
+            x = nn.functional.dropout(x.add_(number), 0.0)
+        return x
+
+    run = torch.compile(f, backend="pjrt")
+    before = len(get_compilation_metrics())
+    for _ in range(4):
+        torch.testing.assert_close(run(x.to("pjrt")).cpu(), f(x.clone()))
+    traced = [metrics.co_filename for metrics in get_compilation_metrics()[before:]]
+    assert not [name for name in traced if name and "pjrt_bridge" in name]
+
+
 def test_reset_lets_go_of_compiled_graphs() -> None:
     """Also of those that have nothing to do with the device, once it is registered."""
     x = torch.linspace(-1, 1, 7)

@@ -163,7 +163,7 @@ def _minimum(x: float, y: float) -> float:
 
 
 def _linspace(start: float, stop: float, num: int = 50) -> Any:
-    return torch.linspace(start, stop, num, dtype=torch.float64).numpy()
+    return torch.linspace(start, stop, num, dtype=torch.float64, device="cpu").numpy()
 
 
 OF_MATH: dict[Any, Callable[..., Any]] = {

@@ -117,7 +117,7 @@ def _or(
 
 def tensor_of(number: Any, dtype: torch.dtype) -> Tensor:
     """A 0-d tensor of a number, made so that torch can lift the number."""
-    made: Tensor = torch.zeros((), dtype=dtype) + number
+    made: Tensor = torch.zeros((), dtype=dtype, device="cpu") + number
     return made
 
 

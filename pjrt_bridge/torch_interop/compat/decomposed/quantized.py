@@ -65,7 +65,9 @@ def _quantize(
     inverse = 1.0 / scale.reshape(()).double()
     whole = torch.round(x.float() * inverse) + zero_point.reshape(())
     low, high = (
-        bound.reshape(()) if isinstance(bound, torch.Tensor) else torch.full((), bound)
+        bound.reshape(())
+        if isinstance(bound, torch.Tensor)
+        else torch.full((), bound, device="cpu")
         for bound in (quant_min, quant_max)
     )
     return torch.minimum(torch.maximum(whole, low), high).to(dtype)

@@ -66,8 +66,9 @@ class OperatorKernels:
 
     def of(self, name: str, kernel: Callable[..., Any], key: str = KEY) -> None:
         """Give an operator of ATen, by name, a kernel."""
-        if isinstance(kernel, FunctionType):
-            leave_alone(kernel)
+        called = kernel.func if isinstance(kernel, partial) else kernel
+        if isinstance(called, FunctionType):
+            leave_alone(called)
         self._aten.impl(name.removeprefix("aten.").removesuffix(".default"), kernel, key)
 
     def of_others(self, kernel: Callable[..., Any], key: str = KEY) -> None:

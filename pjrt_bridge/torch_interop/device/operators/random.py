@@ -25,7 +25,7 @@ def random_from(
         return found
     if not tensor.numel():
         # No program draws, and PyTorch looks at the limits.
-        op(torch.empty(0, dtype=tensor.dtype), low, high)
+        op(torch.empty(0, dtype=tensor.dtype, device="cpu"), low, high)
         return tensor
     drawn = call(torch.ops.aten.randint_like.low_dtype, tensor, low, high)
     return tensor.copy_(drawn)

@@ -234,6 +234,10 @@ class CallProgram:
         return value
 
 
+# The compiled module calls it, as it does what makes the numbers of a call.
+compat.leave_alone(CallProgram._note_line)
+
+
 def _recorded(
     recorder: Recorder, part: Recordable, again: Callable[..., Any], arguments: list[Any]
 ) -> list[Any]:

@@ -55,7 +55,7 @@ def takes_numbers(call: Call) -> Callable[[Sequence[float]], bool]:
     def emptied(value: Any) -> Any:
         if isinstance(value, Leaf):
             dtype = call_types[value.place] if value.geometry is None else value.geometry.dtype
-            return empty.setdefault(dtype, torch.empty(0, dtype=dtype))
+            return empty.setdefault(dtype, torch.empty(0, dtype=dtype, device="cpu"))
         return list(map(emptied, value)) if isinstance(value, list) else value
 
     call_types = [item.dtype for item in call.given]

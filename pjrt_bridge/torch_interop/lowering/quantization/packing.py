@@ -107,10 +107,10 @@ def _packed_numbers(rows: int) -> tuple[list[tuple[int, int]], list[int]]:
     """For each byte of two packed columns the rows of its low and high bits, and its column."""
     pack_rows = torch.ops.aten._convert_weight_to_int4pack_for_cpu
     with compat.untraced():
-        number = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, 2)
+        number = torch.arange(rows, dtype=torch.int32, device="cpu")[:, None].repeat(1, 2)
         shifts = range(0, rows.bit_length(), 4)
         bytes_of = [pack_rows((number >> by) & 15, 1).flatten().tolist() for by in shifts]
-        column = torch.arange(2, dtype=torch.int32).repeat(rows, 1)
+        column = torch.arange(2, dtype=torch.int32, device="cpu").repeat(rows, 1)
         columns = pack_rows(column, 1).flatten().tolist()
     pairs = [
         (

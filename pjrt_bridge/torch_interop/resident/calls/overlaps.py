@@ -97,8 +97,10 @@ def _on_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             storage = value.untyped_storage()
             place = storage.data_ptr()
             if place not in memory:
-                memory[place] = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
-            made[id(value)] = torch.empty(0, dtype=value.dtype).set_(
+                memory[place] = torch.zeros(
+                    storage.nbytes(), dtype=torch.uint8, device="cpu"
+                ).untyped_storage()
+            made[id(value)] = torch.empty(0, dtype=value.dtype, device="cpu").set_(
                 memory[place], int(value.storage_offset()), value.shape, value.stride()
             )
         return made[id(value)]

@@ -23,7 +23,7 @@ from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
-from pjrt_bridge.torch_interop.compat import OpOverload
+from pjrt_bridge.torch_interop.compat import OpOverload, leave_alone
 from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
 from pjrt_bridge.torch_interop.passes.lift_scalars import LiftedScalars
@@ -163,6 +163,10 @@ class CallNumbers:
             return position
         lifted = count if self.lifted else 0
         return None if position < self.given + lifted else position - lifted
+
+
+# The compiled module calls it, between the graphs of a compiled function as well.
+leave_alone(CallNumbers.__call__)
 
 
 def _both(first: Callable[[], None], second: Callable[[], None] | None) -> Callable[[], None]:

@@ -102,8 +102,12 @@ _FLOATS = ("float", "Optional[float]")
 
 
 def _filled(value: complex) -> torch.Tensor:
-    dtype = torch.get_default_dtype() if type(value) is float else torch.tensor(value).dtype
-    return torch.full((), value, dtype=dtype)
+    dtype = (
+        torch.get_default_dtype()
+        if type(value) is float
+        else torch.tensor(value, device="cpu").dtype
+    )
+    return torch.full((), value, dtype=dtype, device="cpu")
 
 
 def flattened(form: OperatorSchema, found: Any) -> tuple[list[Any], list[Any]]:

@@ -85,7 +85,7 @@ def moved(
 ) -> torch.UntypedStorage:
     """A resident storage of a host storage's bytes."""
     index = _index(device)
-    flat = torch.empty((0,), dtype=torch.uint8).set_(storage)
+    flat = torch.empty((0,), dtype=torch.uint8, device="cpu").set_(storage)
     return transfer.to_device(flat, index).untyped_storage()
 
 

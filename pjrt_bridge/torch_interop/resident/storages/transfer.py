@@ -133,7 +133,7 @@ def to_host_in_memory(tensor: torch.Tensor) -> torch.Tensor:
     whole = ValueSpec.row_major(elements.type)
     with compat.real_tensors():
         memory = to_host(resident_tensor(elements, whole, contents_of(tensor).index))
-        found = torch.empty(0, dtype=tensor.dtype).set_(memory.untyped_storage())
+        found = torch.empty(0, dtype=tensor.dtype, device="cpu").set_(memory.untyped_storage())
         if tensor.is_conj():
             found.conj_physical_()
         if tensor.is_neg():

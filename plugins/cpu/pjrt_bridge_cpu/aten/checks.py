@@ -68,7 +68,10 @@ def checks() -> Iterator[TriedUse]:
         yield from _products(dtype)
         yield from _convolutions(dtype)
         yield from _attention(dtype)
-        table, places = _drawn((300, 450), dtype), torch.arange(0, 296, 8).reshape(1, 37)
+        table, places = (
+            _drawn((300, 450), dtype),
+            torch.arange(0, 296, 8, device="cpu").reshape(1, 37),
+        )
         yield TriedUse("aten.embedding.default", (table, places))
         for operator in ("_softmax", "_log_softmax"):
             yield _rows(operator, dtype, -1, False)
@@ -248,7 +251,7 @@ def _drawn(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Numbers of which those of a row all differ, also in bfloat16."""
     rows, length = math.prod(shape[:-1]), shape[-1]
     generator = torch.Generator().manual_seed(math.prod(shape))
-    steps = torch.rand(rows, length, generator=generator).argsort(1) - length // 2
+    steps = torch.rand(rows, length, generator=generator, device="cpu").argsort(1) - length // 2
     if not dtype.is_floating_point:
         return steps.reshape(shape).to(dtype)
     # Bfloat16 has 8 bits for what is not a power of two.

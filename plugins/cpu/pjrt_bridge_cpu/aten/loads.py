@@ -47,7 +47,7 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
     """Each kind that a program may call, at one size."""
     # What takes longest comes last: `timing` has so much time. Without instructions for bfloat16
     # PyTorch's gradients of convolutions take ten times as long as in float32.
-    x = torch.randperm(64_000).reshape(64, 1000)
+    x = torch.randperm(64_000, device="cpu").reshape(64, 1000)
     for name, arguments in _ALONG:
         if name in ("cumsum", "topk"):
             yield name, TriedUse(f"aten.{name}.default", (x,), followed_by(arguments))
@@ -232,4 +232,4 @@ def _rows(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
 
 def _drawn(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     generator = torch.Generator().manual_seed(math.prod(shape))
-    return torch.randn(tuple(shape), generator=generator).to(dtype)
+    return torch.randn(tuple(shape), generator=generator, device="cpu").to(dtype)
