@@ -19,7 +19,7 @@ def test_a_family_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mixed", 9),
         ("tracing", 2),
         ("caching", 1),
-        ("exporting", 2),
+        ("exporting", 3),
         ("generation", 1),
         ("meshes", 2),
         ("distributed", 3),
