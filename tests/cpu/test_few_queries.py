@@ -275,6 +275,12 @@ REFUSED: dict[str, Refused] = {
     "a mask of other batches": (HOW, _with(3, *_types((3, 1, 1, 9))), RESULTS, _MISFIT),
     "a mask of fewer keys": (HOW, _with(3, *_types((1, 1, 1, 8))), RESULTS, _MISFIT),
     "another width": (HOW, GIVEN, _types((2, 4, 1, 5), (2, 4, 1)), _MISFIT),
+    "no numbers in a key": (
+        HOW,
+        _types((2, 4, 1, 0), (2, 2, 9, 0), (2, 2, 9, 6), (0, 1, 1, 9)),
+        RESULTS,
+        _MISFIT,
+    ),
     "no keys": (
         HOW,
         _types((2, 4, 1, 8), (2, 2, 0, 8), (2, 2, 0, 6), (0, 1, 1, 0)),

@@ -240,7 +240,9 @@ read_attention(const Frame *frame, Attention *a, char *message)
     const int at = how[0] ? 2 : 1, other = how[1] ? 2 : 1;
     const int64_t heads = keys->dims[at], count = keys->dims[3 - at];
     const bool is_masked = count_of(mask) > 0;
-    bool fits = query->dims[3] == keys->dims[3] && values->dims[other] == heads &&
+    /* Without elements a number of keys is bounded by no memory. */
+    bool fits = query->dims[3] > 0 && values->dims[3] > 0 &&
+                query->dims[3] == keys->dims[3] && values->dims[other] == heads &&
                 values->dims[3 - other] == count && result->dims[3] == values->dims[3] &&
                 heads > 0 && query->dims[1] % heads == 0 && count > 0 &&
                 (!is_masked || mask->dims[3] == count);
