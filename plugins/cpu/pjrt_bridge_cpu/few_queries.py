@@ -30,7 +30,8 @@ LEAST = 1 << 12
 
 _FLOAT32 = dtypes.of("float32")
 _DTYPES = ("float32", "bfloat16")
-_ROW_MAJOR, _POSITIONS_FIRST = (0, 1, 2, 3), (0, 2, 1, 3)
+_POSITIONS_FIRST = (0, 2, 1, 3)
+"""Of dimensions in memory, where each position has all heads."""
 
 
 class FewQueries(Kernels):
