@@ -68,7 +68,7 @@ class FewQueries(Kernels):
         keys, values = shared(b, key), shared(b, value)
         if keys.shape[1] != values.shape[1]:
             keys, values = key, value
-        return attend(b, query, keys, values, _added(b, mask, key.shape[2]), how.scale)
+        return attend(b, query, keys, values, _for_call(b, mask, key.shape[2]), how.scale)
 
 
 def can_attend_few(client: Client) -> bool:
@@ -138,14 +138,19 @@ def _as_in_memory(b: Builder, x: Value) -> tuple[Value, bool]:
     return b.transpose(x, _POSITIONS_FIRST), True
 
 
-def _added(b: Builder, mask: Value | None, count: int) -> Value:
-    """What is added to scores."""
+def added(b: Builder, mask: Value) -> Value:
+    """What is added to scores, of a mask that says which keys are seen, or that is added itself."""
+    if not mask.dtype.is_bool:
+        return mask
+    zero, never = (b.full(mask.shape, item, _FLOAT32) for item in (0.0, -math.inf))
+    return b.select(mask, zero, never)
+
+
+def _for_call(b: Builder, mask: Value | None, count: int) -> Value:
+    """A mask as `attend` takes it."""
     if mask is None:
         return b.full((0, 1, 1, count), 0, _FLOAT32)
-    if mask.dtype.is_bool:
-        zero, never = (b.full(mask.shape, item, _FLOAT32) for item in (0.0, -math.inf))
-        mask = b.select(mask, zero, never)
-    mask = convert(b, mask, _FLOAT32)
+    mask = convert(b, added(b, mask), _FLOAT32)
     shape = (1,) * (4 - mask.rank) + mask.shape
     mask = mask if mask.shape == shape else b.reshape(mask, shape)
     if shape[3] == count:

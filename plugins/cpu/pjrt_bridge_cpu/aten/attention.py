@@ -11,7 +11,7 @@ from pjrt_bridge.torch_interop.lowering.api import Attention, Context
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load
 from pjrt_bridge_cpu.aten.operators import ATTENTION, ATTENTION_BACKWARD
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain
-from pjrt_bridge_cpu.few_queries import FewQueries
+from pjrt_bridge_cpu.few_queries import FewQueries, added
 
 LEAST = 100_000
 """Multiplications from which on it is worth a call."""
@@ -51,7 +51,7 @@ class AtenAttention(FewQueries):
         work = _work(query, key)
         if not _takes(*sides.values(), mask=mask) or key.shape != value.shape or work < LEAST:
             return None
-        mask = _added(b, mask)
+        mask = None if mask is None else added(b, mask)
         call = KernelCall(
             ATTENTION,
             {**sides, "is_causal": how.is_causal, "attn_mask": mask, "scale": how.scale},
@@ -64,14 +64,6 @@ class AtenAttention(FewQueries):
         )
         found = self.use(b, call, query.dtype)
         return None if found is None else (found[0], found[1])
-
-
-def _added(b: Builder, mask: Value | None) -> Value | None:
-    """A mask as the kernel takes it: what is added to scores."""
-    if mask is None or not mask.dtype.is_bool:
-        return mask
-    zero, never = (b.full(mask.shape, item, FLOAT32) for item in (0.0, -math.inf))
-    return b.select(mask, zero, never)
 
 
 def attention_backward(
@@ -94,7 +86,7 @@ def attention_backward(
     work = _work(query, key)
     if dropout_p or not _takes(*sides.values(), mask=attn_mask) or work < LEAST:
         return None
-    mask = _added(c.b, attn_mask)
+    mask = None if attn_mask is None else added(c.b, attn_mask)
     call = KernelCall(
         ATTENTION_BACKWARD,
         {
