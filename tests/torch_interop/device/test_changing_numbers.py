@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,46 @@ def test_each_number_counts(name: str) -> None:
     for value in (1.5, 1.0, 2.0, 0.5, 3.25, *limits):
         expected = operator(X, Y, value)
         torch.testing.assert_close(operator(*here, value).cpu(), expected, equal_nan=True)
+
+
+BESIDE_NUMBERS: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {
+    "and": lambda x, v: x & v,
+    "dividing": lambda x, v: v / (x + 1),
+    "exclusive or": lambda x, v: v ^ x,
+    "fmod": torch.fmod,
+    "left shift": lambda x, v: x << v,
+    "maximum": lambda x, v: x.clamp(max=v),
+    "or": lambda x, v: x | v,
+    "power": lambda x, v: x**v,
+    "product": lambda x, v: x * v,
+    "remainder": torch.remainder,
+    "remainder of a number": lambda x, v: torch.remainder(v, x),
+    "right shift": lambda x, v: x >> v,
+    "where": lambda x, v: torch.where(x > 1, v, x),
+}
+INTEGERS = (torch.uint8, torch.int8, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore:plugin 'cpu' does not run aten.__[lr]shift__.Scalar")
+@pytest.mark.parametrize("dtype", [torch.bool, *INTEGERS, *FLOATS], ids=str)
+@pytest.mark.parametrize("name", BESIDE_NUMBERS)
+def test_a_number_makes_no_other_type_of_a_tensor_without_dimensions(
+    name: str, dtype: torch.dtype
+) -> None:
+    operator = BESIDE_NUMBERS[name]
+    taken = 0
+    for value in (3, 2.5, True):
+        for x in (torch.tensor(5), torch.tensor([5, 4])):
+            given = x.to(dtype)
+            try:
+                expected = operator(given, value)
+            except (RuntimeError, TypeError):
+                # Bits of floats, and remainders of bool.
+                continue
+            taken += 1
+            torch.testing.assert_close(operator(given.to("pjrt"), value).cpu(), expected)
+    assert taken or name not in ("product", "where")
 
 
 LIFTED: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {

@@ -51,11 +51,16 @@ def write_back(template: Any, built: Any, given: Sequence[Any], numbers: Sequenc
 
 
 def with_tensors(op: OpOverload, args: list[Any]) -> list[Any]:
-    """The arguments with tensors where the schema has them: torch hands on some as numbers."""
+    """The arguments with tensors where the schema has them: torch hands on some as numbers.
+
+    Such a number is of the type that it and the first tensor are promoted to: a tensor without
+    dimensions would else make another type of one that has none either, as no number does.
+    """
     if third_party_device.takes_numbers(op):
         return args
+    tensor = next((value for value in args if isinstance(value, torch.Tensor)), None)
     return [
-        _filled(value)
+        _filled(value, tensor)
         if isinstance(value, (bool, int, float, complex)) and str(item.type) == "Tensor"
         else value
         for value, item in zip(args, op._schema.arguments, strict=False)
@@ -101,13 +106,9 @@ _FLOATS = ("float", "Optional[float]")
 """Types of arguments, by their names, for which torch's operators take the values of symbols."""
 
 
-def _filled(value: complex) -> torch.Tensor:
-    dtype = (
-        torch.get_default_dtype()
-        if type(value) is float
-        else torch.tensor(value, device="cpu").dtype
-    )
-    return torch.full((), value, dtype=dtype, device="cpu")
+def _filled(value: complex, beside: torch.Tensor | None) -> torch.Tensor:
+    number = torch.tensor(value, device="cpu")
+    return number if beside is None else number.to(torch.result_type(beside, value))
 
 
 def flattened(form: OperatorSchema, found: Any) -> tuple[list[Any], list[Any]]:
