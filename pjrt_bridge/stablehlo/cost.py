@@ -17,38 +17,33 @@ from typing import Any
 
 from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.known_numbers import direction_of
-from pjrt_bridge.stablehlo.operation_kinds import COPYING
+from pjrt_bridge.stablehlo.operation_kinds import COPYING, names_in
 from pjrt_bridge.stablehlo.partitioning.partition import with_collectives
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh, axes_in
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_ALWAYS_FUSED = _names("""
+_ALWAYS_FUSED = names_in("""
     all_slice bitcast_convert broadcast_in_dim constant get_tuple_element iota partition_id
     replica_id reshape tuple
 """)
-_RENAMING = _names("reshape")
+_RENAMING = names_in("reshape")
 """Operations whose result is their operand in memory."""
-_MOVING = COPYING | _ALWAYS_FUSED | _names("convert optimization_barrier return")
+_MOVING = COPYING | _ALWAYS_FUSED | names_in("convert optimization_barrier return")
 """Operations that compute nothing themselves."""
-COLLECTIVES = _names("""
+COLLECTIVES = names_in("""
     all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter
 """)
 """Operations by which devices exchange data."""
-_BY_OPERANDS = _names("all_reduce reduce reduce_scatter reduce_window scatter sort")
+_BY_OPERANDS = names_in("all_reduce reduce reduce_scatter reduce_window scatter sort")
 """Operations that do one thing with each element of what they are given."""
-_STRUCTURED = _names("case if while")
-_WRITTEN = COLLECTIVES | _names("""
+_STRUCTURED = names_in("case if while")
+_WRITTEN = COLLECTIVES | names_in("""
     cholesky convolution custom_call dot_general fft infeed recv reduce reduce_window rng
     rng_bit_generator scatter select_and_scatter sort triangular_solve
 """)
 """Operations whose results a compiler writes to memory, whoever reads them."""
-_IN_PART = _names("dynamic_slice gather slice")
+_IN_PART = names_in("dynamic_slice gather slice")
 """Operations that read of their first operand only what they give."""
 
 _COUNTERS = ("tensor<i32>", "tensor<i64>")

@@ -13,11 +13,12 @@ def named(names: Iterable[str]) -> frozenset[str]:
     return frozenset(f"stablehlo.{name}" for name in names)
 
 
-def _names(text: str) -> frozenset[str]:
+def names_in(text: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(text.split())
 
 
-ELEMENTWISE = _names("""
+ELEMENTWISE = names_in("""
     abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros divide
     exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum
     multiply negate not or popcnt power real reduce_precision remainder round_nearest_afz
@@ -26,13 +27,13 @@ ELEMENTWISE = _names("""
 """)
 """Operations that compute one number for each element (specification, "elementwise")."""
 
-COPYING = _names("""
+COPYING = names_in("""
     bitcast_convert broadcast_in_dim concatenate constant dynamic_slice dynamic_update_slice gather
     iota pad reshape reverse slice transpose
 """)
 """Operations whose results have only numbers that are given."""
 
-COLLECTING = _names("""
+COLLECTING = names_in("""
     cholesky convolution dot_general fft reduce reduce_window scatter select_and_scatter sort
     triangular_solve
 """)

@@ -33,7 +33,7 @@ _MEMORY = 8
 """Additions that take as long as to write an element and to read it again."""
 
 _FEWER = 8
-"""How many times fewer elements are read again in no time, for a value that is repeated."""
+"""Values of so many times fewer elements take little time to read again."""
 
 _CHEAP = 4
 """Additions that take no longer than to read their result."""
@@ -108,9 +108,10 @@ def _larger(node: fx.Node, most: int) -> fx.Node | None:
             return node if isinstance(value, (tuple, list)) else None
         if not compat.is_symbolic(value) and value.numel() <= most:
             return None
-        if not (isinstance(node.target, OpOverload) and node.target.is_view):
+        viewed = _viewed(node)
+        if viewed is None:
             return node
-        node = node.all_input_nodes[0]
+        node = viewed
 
 
 def is_normalized_by_rows(node: fx.Node) -> bool:
@@ -192,13 +193,16 @@ def _packet(node: fx.Node) -> str:
 def _sources(node: fx.Node) -> Iterator[fx.Node]:
     """The values that an operator computes with, behind views of them."""
     for source in node.all_input_nodes:
-        while isinstance(source.target, OpOverload) and source.target.is_view:
-            viewed = source.all_input_nodes
-            if not viewed:
-                # It is one of a number.
-                break
-            source = viewed[0]
+        while (viewed := _viewed(source)) is not None:
+            source = viewed
         yield source
+
+
+def _viewed(node: fx.Node) -> fx.Node | None:
+    """What a node is a view of; None where it is no view, or one of a number."""
+    if not (isinstance(node.target, OpOverload) and node.target.is_view):
+        return None
+    return next(iter(node.all_input_nodes), None)
 
 
 def _loop_readers(node: fx.Node) -> Iterator[fx.Node]:

@@ -180,14 +180,8 @@ def _check(what: str, rule: Any) -> None:
 def _laid_out(graph: fx.Graph, end: fx.Node, node: fx.Node, order: Sequence[int]) -> fx.Node:
     """A copy of a value whose memory has an order; compilers fuse it with the value's operator."""
     with graph.inserting_before(end):
-        turned = _call(graph, "aten.permute.default", node, list(order))
-        dense = _call(graph, "aten.clone.default", turned, memory_format=torch.contiguous_format)
-        return _call(graph, "aten.permute.default", dense, list(inverse_order(order)))
-
-
-def _call(graph: fx.Graph, name: str, node: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
-    overload = compat.operator(name)
-    assert overload is not None
-    made = graph.call_function(overload, (node, *args), kwargs)
-    made.meta["val"] = overload(compat.promise(node), *args, **kwargs)
-    return made
+        turned = compat.insert_call(graph, "aten.permute.default", node, list(order))
+        dense = compat.insert_call(
+            graph, "aten.clone.default", turned, memory_format=torch.contiguous_format
+        )
+        return compat.insert_call(graph, "aten.permute.default", dense, list(inverse_order(order)))

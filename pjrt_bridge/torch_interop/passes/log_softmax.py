@@ -1,4 +1,4 @@
-"""Logarithms of softmax over many classes, of which backward keeps the scores alone.
+"""Log-softmax over many classes: forward saves the scores for backward, which computes it again.
 
 A loss reads one element of each row of such a logarithm, and its gradient all of them. As one
 operator it is written to memory, beside the scores that it is computed of. As elementwise operators
@@ -19,7 +19,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 
 LEAST = 1 << 20
-"""Elements from which on it is worth it: fewer stay in a cache."""
+"""Elements from which on it is computed again: fewer stay in a cache."""
 
 _NAME = "aten._log_softmax.default"
 _GRADIENTS = ("aten.exp.default", "aten._log_softmax_backward_data.default")
@@ -52,7 +52,8 @@ def _decomposed(graph: fx.Graph, node: fx.Node) -> fx.Node:
     x, dim, _ = node.args
     with graph.inserting_before(node):
         wide = _wide(graph, x)
-        rest = _call(graph, "sub.Tensor", wide, _call(graph, "amax.default", wide, [dim], True))
+        largest = _call(graph, "amax.default", wide, [dim], True)
+        rest = _call(graph, "sub.Tensor", wide, largest)
         total = _call(graph, "sum.dim_IntList", _call(graph, "exp.default", rest), [dim], True)
         found = _call(graph, "sub.Tensor", rest, _call(graph, "log.default", total))
         return _as(graph, found, compat.promise(node).dtype)
@@ -77,9 +78,4 @@ def _as(graph: fx.Graph, x: fx.Node, dtype: torch.dtype) -> fx.Node:
 
 
 def _call(graph: fx.Graph, name: str, *args: Any, **kwargs: Any) -> fx.Node:
-    overload = compat.operator(f"aten.{name}")
-    assert overload is not None
-    made = graph.call_function(overload, args, kwargs)
-    promised = fx.map_arg(args, compat.promise)
-    made.meta["val"] = overload(*promised, **kwargs)
-    return made
+    return compat.insert_call(graph, f"aten.{name}", *args, **kwargs)

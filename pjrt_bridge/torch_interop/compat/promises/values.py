@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._sympy.functions import FloorDiv
 
+from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.compat.promises.graphs import graph_attribute
 from pjrt_bridge.torch_interop.compat.promises.size_expressions import (
     divided,
@@ -230,6 +231,23 @@ def promise_of_call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, An
     with FakeTensorMode() as mode, without_autocast():
         faked = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (tuple(args), dict(kwargs)))
         return op(*faked[0], **faked[1])
+
+
+def insert_call(graph: fx.Graph, name: str, *args: Any, **kwargs: Any) -> fx.Node:
+    """Insert a call of an operator, by its full name, with the promise of its result.
+
+    Args:
+        graph: where nodes are inserted at the moment.
+        name: such as "aten.sub.Tensor".
+        *args: nodes, of which one is a tensor at least, and numbers.
+        **kwargs: as the operator takes them.
+    """
+    overload = operator(name)
+    assert overload is not None
+    made = graph.call_function(overload, args, kwargs)
+    given, named = fx.map_arg((args, kwargs), promise)
+    made.meta["val"] = overload(*given, **named)
+    return made
 
 
 def fake_scalar(graph: fx.Graph, dtype: torch.dtype) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from pjrt_bridge.torch_interop.compat import OpOverload
 from pjrt_bridge.torch_interop.compat.devices import third_party_device
+from pjrt_bridge.torch_interop.passes.lift_scalars import tensor_of
 from pjrt_bridge.torch_interop.resident.calls.calls import Leaf, NumberArgument, OperatorSchema
 from pjrt_bridge.torch_interop.resident.calls.float_arguments import counterpart
 from pjrt_bridge.torch_interop.resident.calls.moving_views import read_at, write_at
@@ -107,8 +108,9 @@ _FLOATS = ("float", "Optional[float]")
 
 
 def _filled(value: complex, beside: torch.Tensor | None) -> torch.Tensor:
-    number = torch.tensor(value, device="cpu")
-    return number if beside is None else number.to(torch.result_type(beside, value))
+    if beside is None:
+        return torch.tensor(value, device="cpu")
+    return tensor_of(value, torch.result_type(beside, value))
 
 
 def flattened(form: OperatorSchema, found: Any) -> tuple[list[Any], list[Any]]:

@@ -28,9 +28,9 @@ typedef struct {
 typedef struct {
     const Buffer *query, *mask, *result, *sums;
     Cache keys, values;
-    int64_t heads;    /* Of the keys. */
-    int64_t queries, rows; /* Of a head, and of all heads that share a key head. */
-    int64_t count;    /* Of the keys. */
+    int64_t heads;          /* Of the keys. */
+    int64_t queries, rows;  /* Of a head, and of all heads that share a key head. */
+    int64_t count, longest; /* Keys, and those of a part, at most. */
     int64_t size, width, parts;
     int64_t steps[3]; /* In the mask, from one batch, head and query to the next one. */
     float scale;
@@ -154,7 +154,7 @@ static void
 add_parts(const Attention *a, int64_t pair, int64_t row)
 {
     const int64_t first = pair * a->parts * a->rows + row, to = pair * a->rows + row;
-    float top = -INFINITY, total = 0, factor = 0;
+    float top = -INFINITY, total = 0;
     for (int64_t part = 0; part < a->parts; part++) {
         const float largest = a->largest[first + part * a->rows];
         top = largest > top ? largest : top;
@@ -165,7 +165,7 @@ add_parts(const Attention *a, int64_t pair, int64_t row)
         const int64_t at = first + part * a->rows;
         const float largest = a->largest[at];
         /* A part with NaN alone has no largest score, and a sum that is NaN. */
-        factor = largest == -INFINITY ? 1.0F : exponential(largest - base);
+        const float factor = largest == -INFINITY ? 1.0F : exponential(largest - base);
         total += a->totals[at] * factor;
         const float *from = a->weighed + at * a->width;
         for (int64_t i = 0; i < a->width; i++)
@@ -187,9 +187,8 @@ attend_range(const void *data, int64_t begin, int64_t end, char *message)
 {
     const Attention *a = data;
     const int64_t most = a->rows < MOST_ROWS ? a->rows : MOST_ROWS;
-    const int64_t longest = a->count < PART ? a->count : PART;
-    const int64_t inner = longest > a->size ? longest : a->size;
-    const size_t scores = (size_t)(most * longest), copied = floats_of_copy(most, inner);
+    const int64_t inner = a->longest > a->size ? a->longest : a->size;
+    const size_t scores = (size_t)(most * a->longest), copied = floats_of_copy(most, inner);
     float *work = aligned_alloc(64, ((scores + copied + 16) * sizeof *work + 63) / 64 * 64);
     if (!work)
         return fail(message, "no memory is left");
@@ -256,7 +255,8 @@ read_attention(const Frame *frame, Attention *a, char *message)
         .query = query, .mask = is_masked ? mask : NULL, .result = result, .sums = sums,
         .keys = cache_in(keys, how[0] != 0), .values = cache_in(values, how[1] != 0),
         .heads = heads, .queries = query->dims[2], .rows = query->dims[1] / heads * query->dims[2],
-        .count = count, .size = query->dims[3], .width = values->dims[3],
+        .count = count, .longest = count < PART ? count : PART, .size = query->dims[3],
+        .width = values->dims[3],
         .parts = (count + PART - 1) / PART, .scale = *scale, .dtype = type,
         .vectors = widest_vectors(),
     };
@@ -287,8 +287,7 @@ attend_few(Frame *frame)
         return refuse(frame, INTERNAL, NAME, "no memory is left");
     a.largest = a.weighed + rows * (size_t)a.width;
     a.totals = a.largest + rows;
-    const int64_t longest = a.count < PART ? a.count : PART;
-    const int64_t bytes = longest * (a.size + a.width) * size_of_type(a.dtype);
+    const int64_t bytes = a.longest * (a.size + a.width) * size_of_type(a.dtype);
     const Division division = {attend_range, &a, units, WORTH_A_THREAD / (bytes + 1) + 1, 1};
     const int failed = divide(frame, &division, message);
     for (int64_t row = 0; !failed && a.parts > 1 && row < pairs * a.rows; row++)
