@@ -276,6 +276,18 @@ class Kernels(ExpressionKernels, PositionKernels):
         """
         return None
 
+    def attends(self, dtype: DType, batches: int, queries: int, keys: int, *, trains: bool) -> bool:
+        """Whether `attention` takes the place of a written softmax of products; here never.
+
+        Args:
+            dtype: of queries, keys and values.
+            batches: times heads.
+            queries: of each; so many `keys`, too.
+            keys: see there.
+            trains: gradients are computed, too, for which the kernel computes scores again.
+        """
+        return False
+
     def softmax(self, b: Builder, x: Value, dim: int) -> Value | None:
         """Emit `exp(x - max(x)) / sum(exp(x - max(x)))` as one kernel; None where there is none.
 

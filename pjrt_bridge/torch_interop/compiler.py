@@ -118,7 +118,7 @@ class Compiler:
             keeps=self._options.wants_on_host,
             refused=refused,
             check_indices=self._options.check_indices is True,
-            has_composite=self._target.kernels.takes,
+            kernels=self._target.kernels,
             devices=self._target.devices,
         )
         rewritten = rewrite(graph, context, "unsized")
@@ -176,7 +176,7 @@ class Compiler:
             "joint",
             keeps=self._options.wants_on_host,
             refused=refused,
-            has_composite=self._target.kernels.takes,
+            kernels=self._target.kernels,
             devices=self._target.devices,
         )
         rewrite(graph, context, "joint")

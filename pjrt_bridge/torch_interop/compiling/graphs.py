@@ -105,6 +105,7 @@ class GraphCompiler:
             record.kind,
             keeps=self._options.wants_on_host,
             check_indices=self._options.check_indices is True,
+            kernels=self._target.kernels,
         )
         rewritten = rewrite(graph, context, "sized")
         module = rewritten.module

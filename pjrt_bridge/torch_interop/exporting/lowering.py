@@ -53,7 +53,7 @@ def lift_random_keys(
 
     Marks become composites where the kernels, if any are given, take them.
     """
-    context = replace(CONTEXT, has_composite=(kernels or Kernels()).takes)
+    context = replace(CONTEXT, kernels=kernels or Kernels())
     found = rewrite(module, context, "unsized")
     return found.module, sum(step.count for step in found.steps if isinstance(step, DrawnKeys))
 

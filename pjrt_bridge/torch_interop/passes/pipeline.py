@@ -8,12 +8,12 @@ to its results after it (the epilogue).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import fx
 
-from pjrt_bridge.stablehlo.composites import Composite
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.named_device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.nodes import split_products
@@ -22,6 +22,7 @@ from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
 from pjrt_bridge.torch_interop.passes.aliases.storages import address_whole_storages
 from pjrt_bridge.torch_interop.passes.aliases.strided_views import view_whole_tensors
+from pjrt_bridge.torch_interop.passes.attention import join_attention
 from pjrt_bridge.torch_interop.passes.causal_masks import recognize_causal_masks
 from pjrt_bridge.torch_interop.passes.composites import collect_composites, remove_marks
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
@@ -78,7 +79,7 @@ class PassContext:
         keeps: says of a random operator's name that PyTorch runs it.
         refused: random operators that PyTorch refuses, see `placement/refusals.py`.
         check_indices: check positions and integer divisors.
-        has_composite: says of a composite that the target computes it in its own way.
+        kernels: of the target: composites and attention that it computes in its own way.
         devices: torch's types of those whose tensors programs take.
     """
 
@@ -88,7 +89,7 @@ class PassContext:
     keeps: Callable[[str], bool] = lambda name: False
     refused: Refused = lambda *_: False
     check_indices: bool = False
-    has_composite: Callable[[Composite], bool] = lambda composite: False
+    kernels: Kernels = field(default_factory=Kernels)
     devices: Container[str] = OWN_DEVICES
 
 
@@ -129,11 +130,11 @@ def _functionalize_rng(module: fx.GraphModule, context: PassContext) -> None:
 
 
 def _remove_marks(module: fx.GraphModule, context: PassContext) -> None:
-    remove_marks(module, context.has_composite)
+    remove_marks(module, context.kernels.takes)
 
 
 def _collect_composites(module: fx.GraphModule, context: PassContext) -> None:
-    collect_composites(module, context.has_composite)
+    collect_composites(module, context.kernels.takes)
 
 
 def _remove_detached(module: fx.GraphModule, context: PassContext) -> None:
@@ -150,6 +151,10 @@ def _merge_equal_calls(module: fx.GraphModule, context: PassContext) -> None:
 
 def _fill_by_sizes(module: fx.GraphModule, context: PassContext) -> None:
     fill_by_sizes(module.graph)
+
+
+def _join_attention(module: fx.GraphModule, context: PassContext) -> None:
+    join_attention(module.graph, context.kernels, context.keeps)
 
 
 def _recognize_causal_masks(module: fx.GraphModule, context: PassContext) -> None:
@@ -244,6 +249,7 @@ PASSES = (
     Pass(_fill_by_sizes, "joint", exports=False),
     Pass(_view_whole_tensors, "joint", exports=False),
     Pass(_merge_equal_calls, "joint", exports=False),
+    Pass(_join_attention, "joint", exports=False),
     Pass(_recognize_causal_masks, "joint", exports=False),
     Pass(_recompute_log_softmax, "joint", exports=False),
     # Here a joint graph is divided.
@@ -257,6 +263,7 @@ PASSES = (
     Pass(_lift_scalars, "unsized", exports=False),
     Pass(_resolve_aliases, "unsized", exports=False),
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
+    Pass(_join_attention, "sized", exports=False),
     Pass(_recognize_causal_masks, "sized", exports=False),
     Pass(_join_sections, "sized", exports=True),
     Pass(_sum_equal_bags, "sized", exports=True),

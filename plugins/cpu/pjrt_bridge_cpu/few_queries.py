@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge.stablehlo.kernel_attributes import Attention
@@ -42,6 +43,11 @@ class FewQueries(Kernels):
     """
 
     can_attend_few = False
+
+    def attends(self, dtype: DType, batches: int, queries: int, keys: int, *, trains: bool) -> bool:
+        """See `Kernels.attends`."""
+        is_few = str(dtype) in _DTYPES and queries <= MOST and batches * queries * keys >= LEAST
+        return self.can_attend_few and is_few and not trains
 
     def attention(
         self,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, Order, TensorType, Value, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Attention, Context
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load
@@ -18,6 +19,10 @@ LEAST = 100_000
 
 _SCORES = 1 << 24
 """Scores from which on the matrix of them is not worth its memory, whatever its time."""
+
+_WRITTEN_OUT = 1 << 22
+"""Scores from which on products and a softmax, which write them to memory, take longer. Below that
+they are in a cache, and a backward pass has no use for computing them again."""
 
 _HEADS_INSIDE = (0, 2, 1, 3)
 """(batch, heads, length, size) with the heads of a position together, as the kernel writes it."""
@@ -33,6 +38,11 @@ class AtenAttention(FewQueries):
     """
 
     use: UsableKernels
+
+    def attends(self, dtype: DType, batches: int, queries: int, keys: int, *, trains: bool) -> bool:
+        """See `Kernels.attends`."""
+        is_large = dtype in (FLOAT32, BFLOAT16) and batches * queries * keys >= _WRITTEN_OUT
+        return is_large or super().attends(dtype, batches, queries, keys, trains=trains)
 
     def attention(
         self,
