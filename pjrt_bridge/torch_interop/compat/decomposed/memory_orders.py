@@ -7,7 +7,7 @@ contiguous. Here such an argument is copied into the order of the result first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 
 from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.promises.values import is_symbolic
 
 FormatRule = Callable[[Tensor], torch.memory_format]
 """The order of a result for an argument."""
@@ -75,6 +76,8 @@ def with_memory_orders(
     by_number = operator("aten.copysign.Scalar")
     if by_number is not None:
         found[by_number] = _copysign
+    roll = torch.ops.aten.roll.default
+    found[roll] = partial(_roll, table.get(roll))
     unpool = torch.ops.aten.max_unpool2d.default
     if unpool in table:
         found[unpool] = partial(_unpool, table[unpool])
@@ -103,6 +106,30 @@ def _in_order(
 def _unpool(rule: Callable[..., Tensor], self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Its result is contiguous, or `channels_last`, whatever the order of the argument is."""
     return rule(self, *args, **kwargs).contiguous(memory_format=suggest_memory_format(self))
+
+
+def _roll(
+    rule: Callable[..., Any] | None, self: Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()
+) -> Any:
+    """By a view, as torch's rule gives a contiguous result for a `channels_last` argument, too.
+
+    PyTorch joins two parts along each dimension. Along one that is not moved a part is empty, and
+    the result contiguous.
+    """
+    count = self.dim()
+    if (
+        len(shifts) == len(dims) != 0
+        and not any(map(is_symbolic, shifts))
+        and self.numel()
+        and suggest_memory_format(self) != torch.contiguous_format
+        and all(amount % self.shape[dim] for amount, dim in zip(shifts, dims, strict=True))
+    ):
+        order = [0, *range(2, count), 1]
+        moved = torch.ops.aten.roll.default(
+            self.permute(order), shifts, [order.index(dim % count) for dim in dims]
+        )
+        return moved.movedim(-1, 1)
+    return NotImplemented if rule is None else rule(self, shifts, dims)
 
 
 def _repeated(

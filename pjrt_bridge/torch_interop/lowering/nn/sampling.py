@@ -4,7 +4,9 @@ Inputs are (batch, channels, *spatial), grids (batch, *points, dimensions) with 
 dimension first, from -1 to 1. ATen semantics kept: -1 and 1 are the centers of the outermost
 elements with `align_corners`, else their outer edges; points outside see zeros, the border or a
 reflection; "nearest" rounds half to even and has no gradient for the grid; bicubic (a = -3/4)
-pads each element that it reads, the others the point. A NaN in the grid reads outside.
+pads each element that it reads, the others the point. A point at no number (NaN, or the reflection
+of an infinity) is at the first element of images and at the last one of volumes, whose gradients it
+does not reach. With zeros outside it reads zeros, which are NaN by its weights in images alone.
 
 In half precision the places of points are rounded at every step, as ATen's CPU kernels for images
 do: they decide which elements are read. What is read is added up in float32 and rounded once.
@@ -35,6 +37,8 @@ from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 _A = -0.75
+_OUTSIDE = -2
+"""A place whose neighbours are outside, too."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,18 @@ class _ReadElement:
 
 
 def _padded(
-    b: Builder, at: Value, size: int, padding: int, align_corners: bool
+    b: Builder, at: Value, size: int, padding: int, align_corners: bool, unknown: int
 ) -> tuple[Value, Value]:
-    """A coordinate mapped into the data by the padding mode, and the derivative of that."""
+    """A coordinate mapped into the data by the padding mode, and the derivative of that.
+
+    Args:
+        b: builder of the program.
+        at: the coordinate.
+        size: of the dimension.
+        padding: how what is outside is mapped.
+        align_corners: see the module.
+        unknown: the place of a coordinate that is no number.
+    """
     one, zero = like(b, at, 1), like(b, at, 0)
     if padding == _ZEROS:
         return at, one
@@ -74,9 +87,11 @@ def _padded(
             odd = equals(b, b.remainder(flips, like(b, at, 2)), 1)
             slope = b.select(odd, b.negate(slope), slope)
             at = plus(b, b.select(odd, minus(b, span, extra), extra), low)
+    known = b.compare(at, at, "EQ")
     outside = b.or_(b.compare(at, zero, "LE"), b.compare(at, like(b, at, size - 1), "GE"))
     inside = b.clamp(zero, at, like(b, at, size - 1))
-    return inside, b.select(outside, zero, slope)
+    inside = b.select(known, inside, like(b, at, unknown))
+    return inside, b.select(b.and_(known, b.not_(outside)), slope, zero)
 
 
 def _cubic_weights(b: Builder, t: Value) -> tuple[list[Value], list[Value]]:
@@ -122,18 +137,18 @@ def _located(
 
 
 def _axis(
-    b: Builder, at: Value, size: int, mode: int, padding: int, corners: bool
+    b: Builder, at: Value, size: int, mode: int, padding: int, corners: bool, unknown: int
 ) -> _SampledDimension:
     scale = (size - 1) / 2 if corners else size / 2
     if mode == _BICUBIC:
         base = b.floor(at)
         weights, slopes = _cubic_weights(b, b.subtract(at, base))
-        taps = [
-            _ReadElement(_padded(b, plus(b, base, k - 1), size, padding, corners)[0], weight, slope)
-            for k, (weight, slope) in enumerate(zip(weights, slopes, strict=True))
+        places = [
+            _padded(b, plus(b, base, k - 1), size, padding, corners, unknown)[0] for k in range(4)
         ]
+        taps = list(map(_ReadElement, places, weights, slopes))
         return _SampledDimension(taps, size, like(b, at, scale))
-    at, slope = _padded(b, at, size, padding, corners)
+    at, slope = _padded(b, at, size, padding, corners, unknown)
     slope = times(b, slope, scale)
     if mode == _NEAREST:
         return _SampledDimension(
@@ -149,7 +164,15 @@ class _Points:
     """The points of a grid: which elements they read, and with what weights."""
 
     def __init__(
-        self, c: Context, x: Value, grid: Value, mode: int, padding: int, corners: bool
+        self,
+        c: Context,
+        x: Value,
+        grid: Value,
+        mode: int,
+        padding: int,
+        corners: bool,
+        *,
+        backward: bool = False,
     ) -> None:
         if mode == _BICUBIC and grid.shape[-1] != 2:
             raise NotLowerable("bicubic sampling of volumes")
@@ -164,7 +187,8 @@ class _Points:
             column = self.count - 1 - d
             one = c.reshape(part(c, flat, 2, column, column + 1), self.shape)
             at = _located(c.b, one, size, corners, partial(rounded_to, c.b, dtype=grid.dtype))
-            self.axes.append(_axis(c.b, at, size, mode, padding, corners))
+            unknown = 0 if self.count == 2 else _OUTSIDE if backward else size - 1
+            self.axes.append(_axis(c.b, at, size, mode, padding, corners, unknown))
 
     def combinations(self) -> list[tuple[_ReadElement, ...]]:
         """The elements that a point reads, as one tap per dimension."""
@@ -187,15 +211,25 @@ class _Points:
         assert inside is not None
         return b.select(inside, index, c.full(self.shape, 0, INT32)), inside
 
-    def weight(self, taps: Sequence[_ReadElement], derived: int | None = None) -> Value | None:
-        """The product of the weights, or its derivative along one dimension."""
+    def weight(
+        self, taps: Sequence[_ReadElement], inside: Value, derived: int | None = None
+    ) -> Value | None:
+        """The product of the weights, or its derivative along one dimension; see the module.
+
+        Args:
+            taps: an element of each dimension.
+            inside: whether there is such an element.
+            derived: the dimension.
+        """
         total: Value | None = None
         for d, tap in enumerate(taps):
             factor = tap.slope if d == derived else tap.weight
             if factor is None:
                 return None
             total = factor if total is None else self._c.b.multiply(total, factor)
-        return total
+        if total is None or self.count == 2:
+            return total
+        return self._c.b.select(inside, total, like(self._c.b, total, 0))
 
     def over_channels(self, x: Value, channels: int) -> Value:
         """(batch, points) repeated for (batch, channels, points)."""
@@ -235,8 +269,9 @@ def grid_sampler(
     plane = c.reshape(c.widen(x), (*x.shape[:2], math.prod(points.spatial)))
     total: Value | None = None
     for taps in points.combinations():
-        value = _read(c, plane, *points.position(taps))
-        weight = points.weight(taps)
+        index, inside = points.position(taps)
+        value = _read(c, plane, index, inside)
+        weight = points.weight(taps, inside)
         assert weight is not None
         term = c.b.multiply(value, points.over_channels(weight, x.shape[1]))
         total = term if total is None else c.b.add(total, term)
@@ -257,7 +292,7 @@ def grid_sampler_backward(
 ) -> tuple[Value | None, ...]:
     """Gradients of the input, if it is wanted, and of the grid."""
     b = c.b
-    points = _Points(c, x, grid, interpolation_mode, padding_mode, align_corners)
+    points = _Points(c, x, grid, interpolation_mode, padding_mode, align_corners, backward=True)
     channels = x.shape[1]
     plane = c.reshape(c.widen(x), (*x.shape[:2], math.prod(points.spatial)))
     incoming = c.reshape(c.widen(grad), (*x.shape[:2], points.shape[1]))
@@ -265,7 +300,7 @@ def grid_sampler_backward(
     slopes: list[Value | None] = [None] * points.count
     for taps in points.combinations():
         index, inside = points.position(taps)
-        weight = points.weight(taps)
+        weight = points.weight(taps, inside)
         assert weight is not None
         if output_mask[0]:
             contribution = b.multiply(incoming, points.over_channels(weight, channels))
@@ -275,7 +310,7 @@ def grid_sampler_backward(
         product = b.multiply(_read(c, plane, index, inside), incoming)
         along = b.reduce_sum(product, (1,))
         for d in range(points.count):
-            derived = points.weight(taps, d)
+            derived = points.weight(taps, inside, d)
             if derived is not None:
                 term, old = b.multiply(along, derived), slopes[d]
                 slopes[d] = term if old is None else b.add(old, term)

@@ -190,7 +190,9 @@ class SymbolicLayout:
         for at, size in enumerate(sizes):
             if size is not None:
                 part = part.narrow(at, 0, actual(size))
-        once = tuple(1 if dim in self.repeated else size for dim, size in enumerate(shape))
+        once = tuple(
+            min(size, 1) if dim in self.repeated else size for dim, size in enumerate(shape)
+        )
         for dim in self.repeated:
             part = part.narrow(_part(self.dims, dim), 0, 1) if shape[dim] else part
         made = torch.empty_strided(once, strides, dtype=tensor.dtype, device=tensor.device)

@@ -72,6 +72,18 @@ def product_added(x: Tensor) -> Tensor:
     return torch.baddbmm(added, *factors)
 
 
+def rolled(x: Tensor) -> Tensor:
+    return x.roll(1, 1)
+
+
+def rolled_along_two(x: Tensor) -> Tensor:
+    return x.roll((1, -2), (1, -1))
+
+
+def rolled_by_nothing(x: Tensor) -> Tensor:
+    return x.roll((1, 0), (-1, 1))
+
+
 BROADCASTING = (divided, divided_by_rows, signed, signed_by_one, logarithm_of_sums, both)
 FUNCTIONS = (
     product_added,
@@ -82,6 +94,9 @@ FUNCTIONS = (
     float_power,
     functional.logsigmoid,
     refilled,
+    rolled,
+    rolled_along_two,
+    rolled_by_nothing,
 )
 
 

@@ -71,6 +71,23 @@ def test_far_away_and_nan_read_zeros():
     check("aten.grid_sampler_2d.default", IMAGE[:1], grid, NEAREST, 0, False)
 
 
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("mode", [BILINEAR, NEAREST])
+def test_points_at_no_numbers(mode, padding):
+    pairs = torch.tensor([*itertools.product((math.nan, math.inf, -math.inf, 0.3), repeat=2)])
+    triples = torch.cat([pairs, torch.full((16, 1), 0.2)], 1).reshape(1, 1, 1, 16, 3)
+    pairs = pairs.reshape(1, 1, 16, 2)
+    image, volume, grad = IMAGE[:1], VOLUME[:1], torch.randn(1, 2, 1, 1, 16)
+    engines = [run_on_cpu]
+    for corners in (False, True):
+        rest = (mode, padding, corners)
+        check("aten.grid_sampler_2d.default", image, pairs, *rest, engines=engines)
+        check("aten.grid_sampler_3d.default", volume, triples, *rest, engines=engines)
+        # For images PyTorch (2.13) reads and writes anywhere, and may end the process.
+        name = "aten.grid_sampler_3d_backward.default"
+        check(name, grad, volume, triples, *rest, [True, True], engines=engines)
+
+
 def test_other_types():
     grid = torch.tensor([[[[-0.5, 0.3], [0.5, 0.75]]]], dtype=torch.float64)
     image = torch.randn(1, 2, 4, 4, dtype=torch.float64)

@@ -155,6 +155,16 @@ def test_a_number_that_data_decides() -> None:
 # -- sizes of arguments ----------------------------------------------------------------------------
 
 
+def test_results_of_no_repetitions() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.expand(0, -1, -1).clone()
+
+    run = bucketed(function, dynamic=True)
+    for size in (3, 5):
+        x = torch.randn(size, 3)
+        assert_equal(run(x), function(x))
+
+
 def test_other_arguments_are_written_into() -> None:
     def function(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
         total.add_(1)
