@@ -55,6 +55,7 @@ def embedded_backward(use: Use) -> PaddedDims:
     if use["scale_grad_by_freq"]:
         raise MixesRows("it counts rows of the dimension")
     last = use.rank("grad_output") - 1
+    use.same(use.dims("indices"), dropped_one(use.dims("grad_output"), last))
     use.fill("grad_output", 0)
     use.fill("indices", 0)
     count, columns = use.number(use["num_weights"]), use.dims("grad_output")
