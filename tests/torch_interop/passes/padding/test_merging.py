@@ -81,7 +81,7 @@ OF_ROWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]] 
 
 @pytest.mark.parametrize("name", OF_ROWS)
 def test_a_gradient_that_is_merged_otherwise_than_what_was_saved(name: str) -> None:
-    """Rows of a gradient of `cat` are one behind another, those that were saved are of two sizes."""
+    """Rows of a gradient of `cat` are one behind another; those saved are of two sizes."""
     function, x = OF_ROWS[name]
 
     def joined(x: torch.Tensor) -> torch.Tensor:

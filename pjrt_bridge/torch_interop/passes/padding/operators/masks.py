@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import label
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
@@ -127,33 +126,20 @@ def selected(use: Use, mask: fx.Node, first: int) -> PaddedDims:
 def distinct(use: Use) -> list[PaddedDims]:
     """The distinct elements, which of them each is, and how many of each there are.
 
-    Padding is filled with the first element, which adds none that is distinct, and is subtracted
-    where it is counted. Numbers that are no integers may be NaN, each of which is distinct.
-
-    Raises:
-        MixesRows: the elements may be NaN, or the order of the result is not stated.
+    Those in padding are dropped before: no number could stand there, as each NaN is distinct.
     """
-    dtype = compat.promise(use["self"]).dtype
-    if dtype.is_floating_point or dtype.is_complex or not use["sorted"]:
-        raise MixesRows("it is not known what it does with the padding")
-    found, shape = use.dims("self"), use.shape("self")
-    for extent in found.values():
-        use.needs_elements(product(extent))
+    found, rank = use.dims("self"), use.rank("self")
+    if use["dim"] is not None:
+        raise MixesRows("it compares rows of the dimension")
 
     def emit(e: Emission) -> Any:
-        given = e[use["self"]]
-        first = e.call("aten.slice.Tensor", e.call("aten.reshape.default", given, [-1]), 0, 0, 1)
-        filled = e.call("aten.where.self", e.mask(found, len(shape)), given, first)
-        counts = bool(use["return_counts"])
-        changes = {"return_inverse": True} if counts else {}
-        made = e.repeat(use.node, self=filled, **changes)
+        sizes = [e.size(size) for size in use.shape("self")]
+        mask = e.call("aten.expand.default", e.mask(found, rank), sizes)
+        made = e.repeat(use.node, self=e.call("aten.index.Tensor", e[use["self"]], [mask]))
         results = [e.item(made, at) for at in range(3)]
-        if counts:
-            which = e.call("aten.reshape.default", results[1], [-1])
-            which = e.call("aten.slice.Tensor", which, 0, 0, 1)
-            more = e.call("aten.full.default", [1], e.size(product(shape)), dtype=torch.int64)
-            less = e.call("aten.sub.Tensor", e.actual(product(shape)), more)
-            results[2] = e.call("aten.index_put.default", results[2], [which], less, True)
+        if use["return_inverse"]:
+            none = e.call("aten.full.default", sizes, 0, dtype=torch.int64)
+            results[1] = e.call("aten.masked_scatter.default", none, mask, results[1])
         return results
 
     use.emit = emit

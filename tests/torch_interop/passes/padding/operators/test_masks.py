@@ -105,6 +105,21 @@ def test_distinct_integers() -> None:
         assert_padding_changes_nothing(function, x, x > 0)
 
 
+def test_distinct_numbers() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return (
+            *(x.unique(), x.flatten().unique(return_inverse=True, return_counts=True)),
+            *(x.t().unique(return_inverse=True), (x > 0).unique(sorted=False)),
+            *x.t().unique_consecutive(return_inverse=True, return_counts=True),
+            x.sign().flatten().unique_consecutive(),
+        )
+
+    x = (torch.randn(3, N) * 2).round()
+    for start in (0.0, torch.nan, -torch.inf):
+        x[0, 0] = start
+        assert_padding_changes_nothing(function, x)
+
+
 def test_rows_of_a_table_whose_size_depends_on_data() -> None:
     def function(x: torch.Tensor, table: torch.Tensor) -> Any:
         found, which = x.unique(return_inverse=True)
@@ -131,9 +146,14 @@ def by_distinct(x: torch.Tensor, table: torch.Tensor) -> Any:
     return table[found % 4].tanh()[which], found
 
 
+def by_distinct_numbers(x: torch.Tensor, table: torch.Tensor) -> Any:
+    found, which, counts = (x[:, 0] * 3).round().unique(return_inverse=True, return_counts=True)
+    return found.tanh()[which] * counts[which], (x[:, 0] > 0).unique_consecutive()
+
+
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
-@pytest.mark.parametrize("function", [by_positions, by_masks, by_distinct])
+@pytest.mark.parametrize("function", [by_positions, by_masks, by_distinct, by_distinct_numbers])
 def test_one_graph_with_sizes_that_data_decide(function: Callable[..., Any]) -> None:
     table = torch.randn(4, 3)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
