@@ -67,13 +67,11 @@ def _looked_up(use: Use) -> tuple[PaddedDims, Mapping[int, fx.Node], Mapping[int
     """The padded dimensions of what indices select, the indices, and the padded sizes they are in.
 
     Raises:
-        MixesRows: a mask selects, or the padding of a dimension is not all behind it.
+        MixesRows: the padding of a dimension is not all behind it.
     """
     indices = {at: index for at, index in enumerate(use["indices"]) if index is not None}
     found, sizes = use.dims("self"), use.shape("self")
     for at, index in indices.items():
-        if compat.promise(index).dtype in (torch.bool, torch.uint8):
-            raise MixesRows("it looks up with a mask")
         if at in found:
             use.needs_prefix(found[at])
         _positions(use, index, sizes[at])
@@ -90,11 +88,8 @@ def _looked_up(use: Use) -> tuple[PaddedDims, Mapping[int, fx.Node], Mapping[int
 
 def indexed(use: Use) -> PaddedDims:
     """Elements at positions, or where a mask is true."""
-    given = {at: index for at, index in enumerate(use["indices"]) if index is not None}
-    if len(given) == 1:
-        ((first, index),) = given.items()
-        if compat.promise(index).dtype in (torch.bool, torch.uint8):
-            return masks.selected(use, index, first)
+    if _has_masks(use):
+        return masks.selected(use)
     result, indices, inside = _looked_up(use)
     if inside:
 
@@ -103,6 +98,10 @@ def indexed(use: Use) -> PaddedDims:
 
         use.emit = emit
     return result
+
+
+def _has_masks(use: Use) -> bool:
+    return any(index is not None and masks.is_mask(index) for index in use["indices"])
 
 
 def _chosen(
@@ -131,13 +130,18 @@ def written_at(use: Use) -> PaddedDims:
         ((at, index),) = given.items()
         if compat.promise(index).dtype is torch.bool:
             return _written_where(use, index, at)
+    if _has_masks(use):
+        ((at, index), *more) = given.items()
+        alone = not more and compat.promise(index).dtype is torch.bool
+        if alone and use["accumulate"] and at in use.dims(values):
+            return masks.added(use, index, at)
+        covered = [use.rank(index) if masks.is_mask(index) else 1 for index in given.values()]
+        others = [use.rank(index) for index in given.values() if not masks.is_mask(index)]
+        _check_values(use, masks.selected(use), use.rank("self") - sum(covered) + max([1, *others]))
+        return use.dims("self")
     result, indices, inside = _looked_up(use)
     rank = len(use.shape("self")) - len(indices) + max(map(use.rank, indices.values()))
-    for at, extent in use.aligned([values], rank).items():
-        if at not in result:
-            raise MixesRows("it combines the dimension with one of another size")
-        use.unified(result[at], extent)
-    use.check_broadcast(values, result, rank)
+    _check_values(use, result, rank)
     padded = {at: index for at, index in indices.items() if use.dims(index)}
     inner = use.aligned(indices.values()).values()
     # What is added at positions in padding is padding, too, or the same for all positions.
@@ -149,6 +153,20 @@ def written_at(use: Use) -> PaddedDims:
     if inside:
         use.emit = lambda e: e.repeat(use.node, indices=_chosen(e, indices, inside))
     return use.dims("self")
+
+
+def _check_values(use: Use, written: PaddedDims, rank: int) -> None:
+    """Check that values are padded as the elements that they are written to.
+
+    Raises:
+        MixesRows: they are not.
+    """
+    values = use["values"]
+    for at, extent in use.aligned([values], rank).items():
+        if at not in written:
+            raise MixesRows("it combines the dimension with one of another size")
+        use.unified(written[at], extent)
+    use.check_broadcast(values, written, rank)
 
 
 def _written_where(use: Use, mask: fx.Node, first: int) -> PaddedDims:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import label
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
@@ -21,18 +22,21 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     extent_of,
     product,
 )
-from pjrt_bridge.torch_interop.passes.padding.operators.moves import shifted
+from pjrt_bridge.torch_interop.passes.padding.operators.moves import dropped_one, shifted
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
 def scattered(use: Use) -> PaddedDims:
     """Elements where a mask is true replaced by those of a tensor, one after the other."""
-    found = use.aligned([use["self"], use["mask"]])
-    use.needs_elements(product(use.shape("source")))
+    found, count = use.aligned([use["self"], use["mask"]]), product(use.shape("source"))
+    if compat.depends_on_data(count):
+        use.emit = lambda e: e.repeat(use.node, mask=_in_full(e, use, found, use.result))
+        return found
+    use.needs_elements(count)
 
     def emit(e: Emission) -> Any:
         sizes = [e.size(size) for size in use.shape(use.result)]
-        mask, place = _places(e, use, found, use.result.dim(), sizes)
+        mask, place = _places(e, use, found, use.result)
         extent = _row_major(use, "source")
         source = e.call("aten.reshape.default", e[use["source"]], [-1])
         source = e.merged(source, 0, extent, extent_of(product(extent)))
@@ -54,8 +58,7 @@ def scattered_backward(use: Use) -> PaddedDims:
 
     def emit(e: Emission) -> Any:
         grad = use["grad_output"]
-        sizes = [e.size(size) for size in use.shape(grad)]
-        mask, place = _places(e, use, found, use.rank(grad), sizes)
+        mask, place = _places(e, use, found, compat.promise(grad))
         shape, dtype = use.shape(use.result), use.result.dtype
         count = e.size(product(shape))
         # What was not taken goes behind the last, which is dropped.
@@ -74,14 +77,20 @@ def scattered_backward(use: Use) -> PaddedDims:
 
 
 def _places(
-    e: Emission, use: Use, dims: PaddedDims, rank: int, sizes: list[Any]
+    e: Emission, use: Use, dims: PaddedDims, whole: torch.Tensor
 ) -> tuple[fx.Node, fx.Node]:
     """A mask in full that is false in padding, and for each element how many are true before it."""
-    mask = e.call("aten.expand.default", e[use["mask"]], sizes)
-    mask = e.filled(mask, dims, rank, 0, torch.bool) if dims else mask
+    mask = _in_full(e, use, dims, whole)
     place = e.call("aten.reshape.default", mask, [-1])
     place = e.call("aten.cumsum.default", place, 0, dtype=torch.int64)
     return mask, e.call("aten.sub.Tensor", place, 1)
+
+
+def _in_full(e: Emission, use: Use, dims: PaddedDims, whole: torch.Tensor) -> fx.Node:
+    """The mask of a call in the shape of a promise, false in padding."""
+    sizes = [e.size(size) for size in use.shape(whole)]
+    mask = e.call("aten.expand.default", e[use["mask"]], sizes)
+    return e.filled(mask, dims, whole.dim(), 0, torch.bool) if dims else mask
 
 
 def _row_major(use: Use, name: str) -> Extent:
@@ -108,19 +117,75 @@ def nonzero(use: Use) -> PaddedDims:
     return {}
 
 
-def selected(use: Use, mask: fx.Node, first: int) -> PaddedDims:
-    """Elements, or rows, where a mask is true, which has some dimensions from a first one on.
+def is_mask(index: fx.Node) -> bool:
+    """Whether an index says of each element whether it is selected."""
+    return compat.promise(index).dtype in (torch.bool, torch.uint8)
+
+
+def selected(use: Use) -> PaddedDims:
+    """What masks select, which may stand beside positions; each has some dimensions of its own.
 
     Raises:
-        MixesRows: only one of the two is padded there.
+        MixesRows: a mask is not padded as what it selects of, or positions are in padded rows.
     """
-    found, rank = use.dims("self"), use.rank(mask)
-    covered = range(first, first + rank)
-    own = shifted(use.dims(mask), first)
-    use.same(own, {dim: extent for dim, extent in found.items() if dim in covered})
+    found, covered, rank, at = use.dims("self"), list[int](), 1, 0
+    for index in use["indices"]:
+        mask = index is not None and is_mask(index)
+        own = list(range(at, at + (use.rank(index) if mask else 1)))
+        at += len(own)
+        if index is None:
+            continue
+        inside = {dim: extent for dim, extent in found.items() if dim in own}
+        if mask:
+            use.same(shifted(use.dims(index), own[0]), inside)
+            use.fill(index, 0)
+        elif inside or use.dims(index):
+            raise MixesRows("it looks up with a mask, and positions beside it")
+        else:
+            rank = max(rank, use.rank(index))
+        covered += own
+    first, last = covered[0], covered[-1]
+    front = first if last - first + 1 == len(covered) else 0
+    left = [dim for dim in range(use.rank("self")) if dim not in covered]
+    moved = {dim: to if to < front else to + rank for to, dim in enumerate(left)}
+    return {moved[dim]: extent for dim, extent in found.items() if dim in moved}
+
+
+def added(use: Use, mask: fx.Node, first: int) -> PaddedDims:
+    """Rows added where a mask is true, as gradients of those that it selected: how many are padded.
+
+    Args:
+        use: of `index_put` that accumulates.
+        mask: the only index.
+        first: its first dimension in `self`.
+    """
+    found, shape = use.dims("self"), use.shape("self")
+    rows, rank = use.dims("values"), use.rank(mask)
+    use.needs_prefix(rows[first])
     use.fill(mask, 0)
-    rows = {dim: extent for dim, extent in found.items() if dim not in covered}
-    return {dim if dim < first else dim - rank + 1: extent for dim, extent in rows.items()}
+    count = use.shape("values")[first]
+    use.needs_elements(count)
+    covered = {dim - first: extent for dim, extent in found.items() if 0 <= dim - first < rank}
+    use.same(use.dims(mask), covered)
+    left = {dim: extent for dim, extent in found.items() if dim - first not in range(rank)}
+    moved = {dim if dim < first else dim - rank + 1: extent for dim, extent in left.items()}
+    use.same(moved, dropped_one(rows, first))
+
+    def emit(e: Emission) -> Any:
+        place = e.call("aten.reshape.default", e[mask], [-1])
+        place = e.call("aten.cumsum.default", place, 0, dtype=torch.int64)
+        place = e.call("aten.sub.Tensor", place, 1)
+        place = e.checked_positions(place, -1, count - 1, label(use.node))
+        taken = e.call("aten.index_select.default", e[use["values"]], first, e.within(place, count))
+        taken = e.call("aten.reshape.default", taken, [e.size(size) for size in shape])
+        more = e.call("aten.add.Tensor", e[use["self"]], taken)
+        seen = e[mask]
+        for at in (*range(first), *range(first + rank, len(shape))):
+            seen = e.call("aten.unsqueeze.default", seen, at)
+        return e.call("aten.where.self", seen, more, e[use["self"]])
+
+    use.emit = emit
+    return found
 
 
 def distinct(use: Use) -> list[PaddedDims]:
