@@ -89,6 +89,9 @@ def _looked_up(use: Use) -> tuple[PaddedDims, Mapping[int, fx.Node], Mapping[int
 def indexed(use: Use) -> PaddedDims:
     """Elements at positions, or where a mask is true."""
     if _has_masks(use):
+        alone = _only_mask(use)
+        if alone is not None and use.is_padded(use.shape(use.result)[alone[1]]):
+            return masks.selected_so_many(use, *alone)
         return masks.selected(use)
     result, indices, inside = _looked_up(use)
     if inside:
@@ -102,6 +105,13 @@ def indexed(use: Use) -> PaddedDims:
 
 def _has_masks(use: Use) -> bool:
     return any(index is not None and masks.is_mask(index) for index in use["indices"])
+
+
+def _only_mask(use: Use) -> tuple[fx.Node, int] | None:
+    """A mask that is the only index, and its first dimension."""
+    given = [(index, at) for at, index in enumerate(use["indices"]) if index is not None]
+    is_alone = len(given) == 1 and compat.promise(given[0][0]).dtype is torch.bool
+    return given[0] if is_alone else None
 
 
 def _chosen(
@@ -131,10 +141,9 @@ def written_at(use: Use) -> PaddedDims:
         if compat.promise(index).dtype is torch.bool:
             return _written_where(use, index, at)
     if _has_masks(use):
-        ((at, index), *more) = given.items()
-        alone = not more and compat.promise(index).dtype is torch.bool
-        if alone and use["accumulate"] and at in use.dims(values):
-            return masks.added(use, index, at)
+        alone = _only_mask(use)
+        if alone is not None and use["accumulate"] and alone[1] in use.dims(values):
+            return masks.added(use, *alone)
         covered = [use.rank(index) if masks.is_mask(index) else 1 for index in given.values()]
         others = [use.rank(index) for index in given.values() if not masks.is_mask(index)]
         _check_values(use, masks.selected(use), use.rank("self") - sum(covered) + max([1, *others]))

@@ -151,6 +151,31 @@ def selected(use: Use) -> PaddedDims:
     return {moved[dim]: extent for dim, extent in found.items() if dim in moved}
 
 
+def selected_so_many(use: Use, mask: fx.Node, first: int) -> PaddedDims:
+    """What a mask selects, where an argument tells of how many elements: in a backward graph.
+
+    Args:
+        use: see `selected`.
+        mask: the only index.
+        first: its first dimension in `self`.
+    """
+    found, shape, rank = selected(use), use.shape("self"), use.rank(mask)
+    count = use.shape(use.result)[first]
+    for extent in use.dims(mask).values():
+        use.needs_elements(product(extent))
+
+    def emit(e: Emission) -> Any:
+        flat = e.call("aten.reshape.default", e[mask], [-1])
+        place = e.call("aten.nonzero_static.default", flat, size=e.size(count), fill_value=0)
+        place = e.call("aten.select.int", place, 1, 0)
+        sizes = [*map(e.size, shape[:first]), -1, *map(e.size, shape[first + rank :])]
+        rows = e.call("aten.reshape.default", e[use["self"]], sizes)
+        return e.call("aten.index_select.default", rows, first, place)
+
+    use.emit = emit
+    return {**found, first: extent_of(count)}
+
+
 def added(use: Use, mask: fx.Node, first: int) -> PaddedDims:
     """Rows added where a mask is true, as gradients of those that it selected: how many are padded.
 
