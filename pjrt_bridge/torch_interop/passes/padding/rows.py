@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     PythonNumber,
     Size,
     Symbol,
+    check_merged_alike,
     depends,
     extent_of,
     has_prefix,
@@ -307,7 +307,8 @@ def apply_rule(use: Use, rule: PaddingRule | None) -> list[TensorPadding]:
     if rule is None:
         raise MixesRows("it is not known what it does with the padding")
     found, results = rule.dims(use), use.results
-    _check_alike(use)
+    # Rules combine rows of a gradient, say, with those of what the forward graph saved.
+    check_merged_alike(one for item in use.tensors for one in use.dims(item).values())
     if use.emit is None:
         for name, value in use.arguments.items():
             if name not in rule.sizes and any(map(use.is_padded, _numbers(value))):
@@ -319,23 +320,6 @@ def apply_rule(use: Use, rule: PaddingRule | None) -> list[TensorPadding]:
         raise MixesRows("its results have the size elsewhere than its arguments")
     dims = [_as_promised(use, *pair) for pair in zip(results, dims, strict=True)]
     return [TensorPadding(one, _moved(use, one) if rule.moves else use.result_fill) for one in dims]
-
-
-def _check_alike(use: Use) -> None:
-    """Check that dimensions of one size are merged alike in all arguments.
-
-    Rules combine the rows of arguments in which a size is padded, such as those of a gradient with
-    those of what the forward graph saved.
-
-    Raises:
-        MergedOtherwise: they are not.
-    """
-    extents = list(dict.fromkeys(one for item in use.tensors for one in use.dims(item).values()))
-    for one, other in combinations(extents, 2):
-        pairs = zip(one, other, strict=False)
-        alike = len(one) == len(other) and all(compat.is_same_size(*pair) for pair in pairs)
-        if not alike and compat.is_same_size(product(one), product(other)):
-            raise MergedOtherwise(one, other, by_hint=True)
 
 
 def _moved(use: Use, dims: PaddedDims) -> PythonNumber | None:
