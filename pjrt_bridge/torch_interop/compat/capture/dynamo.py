@@ -45,6 +45,7 @@ from pjrt_bridge.torch_interop.compat.capture.sizes_of_views import keep_sizes_o
 from pjrt_bridge.torch_interop.compat.capture.strided_windows import trace_strided_windows
 from pjrt_bridge.torch_interop.compat.capture.tensor_checks import trace_tensor_checks
 from pjrt_bridge.torch_interop.compat.capture.tensor_types import trace_tensor_types
+from pjrt_bridge.torch_interop.compat.capture.transforms import lay_out_transforms
 from pjrt_bridge.torch_interop.compat.capture.warnings_of_torch import trace_warnings
 from pjrt_bridge.torch_interop.compat.capture.whole_numbers import trace_whole_numbers
 from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import traced_step
@@ -291,6 +292,7 @@ trace_numbers_in_tensors(_is_for_pjrt)
 trace_positions_in_tensors(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
 keep_sizes_of_views(_is_traced_for_pjrt)
+lay_out_transforms(_is_traced_for_pjrt)
 leave_calculations_to_python()
 
 

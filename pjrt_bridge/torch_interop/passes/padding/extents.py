@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from pjrt_bridge.torch_interop import compat
@@ -79,6 +80,19 @@ def extent_of(size: Size) -> Extent:
 def has_prefix(extent: Extent, symbols: Container[Symbol]) -> bool:
     """Whether all padding is behind what is kept: only the first factor is padded."""
     return not any(depends(factor, symbols) for factor in extent[1:])
+
+
+def check_merged_alike(extents: Iterable[Extent]) -> None:
+    """Check that among these all of one size are merged of the same factors.
+
+    Raises:
+        MergedOtherwise: they are not.
+    """
+    for one, other in combinations(dict.fromkeys(extents), 2):
+        pairs = zip(one, other, strict=False)
+        alike = len(one) == len(other) and all(compat.is_same_size(*pair) for pair in pairs)
+        if not alike and compat.is_same_size(product(one), product(other)):
+            raise MergedOtherwise(one, other, by_hint=True)
 
 
 def regrouped(

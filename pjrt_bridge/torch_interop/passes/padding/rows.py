@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     PythonNumber,
     Size,
     Symbol,
+    check_merged_alike,
     depends,
     extent_of,
     has_prefix,
@@ -306,6 +307,8 @@ def apply_rule(use: Use, rule: PaddingRule | None) -> list[TensorPadding]:
     if rule is None:
         raise MixesRows("it is not known what it does with the padding")
     found, results = rule.dims(use), use.results
+    # Rules combine rows of a gradient, say, with those of what the forward graph saved.
+    check_merged_alike(one for item in use.tensors for one in use.dims(item).values())
     if use.emit is None:
         for name, value in use.arguments.items():
             if name not in rule.sizes and any(map(use.is_padded, _numbers(value))):

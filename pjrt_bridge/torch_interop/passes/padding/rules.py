@@ -317,7 +317,7 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(masks.scattered_backward, ("sizes",)), "masked_scatter_backward")
     put(PaddingRule(masks.positions, ("size",)), "nonzero_static")
     put(PaddingRule(masks.nonzero), "nonzero")
-    put(PaddingRule(masks.distinct), "_unique2")
+    put(PaddingRule(masks.distinct), "_unique2", "unique_consecutive")
     put(PaddingRule(positions.checked), "pjrt_bridge.checked_positions.default")
     put(PaddingRule(positions.checked_divisors), "pjrt_bridge.checked_divisors.default")
     put(PaddingRule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")

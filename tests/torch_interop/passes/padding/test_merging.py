@@ -5,8 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F  # noqa: N812
 
-from tests.torch_interop.passes.padding.rows import SIZE, assert_padding_changes_nothing
+from pjrt_bridge.torch_interop import compiled_graphs
+from tests.torch_interop.helpers import assert_same
+from tests.torch_interop.passes.padding.rows import (
+    SIZE,
+    assert_padding_changes_nothing,
+    with_gradients,
+)
 
 N = SIZE
 torch.manual_seed(0)
@@ -51,3 +58,56 @@ MERGED: dict[str, tuple[Callable[[torch.Tensor], Any], torch.Tensor]] = {
 @pytest.mark.parametrize("name", MERGED)
 def test_elements_are_moved_to_where_they_are_in_the_call(name: str) -> None:
     assert_padding_changes_nothing(*MERGED[name])
+
+
+IMAGES = torch.randn(2, N, 3, 4, 4)
+ROWS = torch.randn(2, N, 3, 4)
+OF_ROWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]] = {
+    "attention": (
+        lambda x: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None]),
+        ROWS,
+    ),
+    "softmax": (lambda x: x.softmax(-1), ROWS),
+    "layer norm": (lambda x: F.layer_norm(x, [4]), ROWS),
+    "group norm": (lambda x: F.group_norm(x, 1), IMAGES),
+    "convolution": (lambda x: F.conv2d(x, torch.ones(2, 3, 3, 3)), IMAGES),
+    "means of windows": (lambda x: F.avg_pool2d(x, 2), IMAGES),
+    "largest of windows": (lambda x: F.max_pool2d(x, 2), IMAGES),
+    "means of parts": (lambda x: F.adaptive_avg_pool2d(x, 2), IMAGES),
+    "largest of parts": (lambda x: F.adaptive_max_pool2d(x, 2), IMAGES),
+    "distances": (lambda x: torch.cdist(x, x + 1), ROWS),
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_a_gradient_that_is_merged_otherwise_than_what_was_saved(name: str) -> None:
+    """Rows of a gradient of `cat` are one behind another; those saved are of two sizes."""
+    function, x = OF_ROWS[name]
+
+    def joined(x: torch.Tensor) -> torch.Tensor:
+        made = function(x.flatten(0, 1))
+        return torch.cat([made[:1], made[1:]])
+
+    assert_padding_changes_nothing(with_gradients(joined), x)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_training_with_attention_along_one_axis_of_images() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        batch, height, width, channels = x.shape
+        y = x.permute(0, 2, 1, 3).reshape(batch * width, 1, height, channels)
+        y = F.scaled_dot_product_attention(y, y, y)[:, 0]
+        return y.view(batch, width, height, channels).permute(0, 2, 1, 3)
+
+    run = torch.compile(function, backend="pjrt")
+    for width in (11, 39, 57, 20, 33):
+        gradients = []
+        for one in (run, function):
+            torch.manual_seed(width)
+            x = torch.randn(2, 5, width, 4, requires_grad=True)
+            made = one(x)
+            made.sin().sum().backward()
+            gradients.append([made.detach(), x.grad])
+        assert_same(*gradients, rtol=1e-4, atol=1e-5)
+    assert len(compiled_graphs()) <= 6
+    assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())

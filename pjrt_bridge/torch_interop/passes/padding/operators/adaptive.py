@@ -11,7 +11,6 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    MixesRows,
     PaddedDims,
     Size,
     extent_of,
@@ -42,8 +41,7 @@ def mean_backward(count: int) -> Callable[[Use], PaddedDims]:
 
     def dims(use: Use) -> PaddedDims:
         inside, left = _pooled(use, count, use.shape("grad_output"))
-        if left != use.dims("grad_output"):
-            raise MixesRows("it combines the dimension with one of another size")
+        use.same(left, use.dims("grad_output"))
         if inside:
             use.emit = lambda e: _weighted(e, use, e[use["grad_output"]], inside, forward=False)
         return use.dims("self")

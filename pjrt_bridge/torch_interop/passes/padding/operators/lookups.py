@@ -55,6 +55,7 @@ def embedded_backward(use: Use) -> PaddedDims:
     if use["scale_grad_by_freq"]:
         raise MixesRows("it counts rows of the dimension")
     last = use.rank("grad_output") - 1
+    use.same(use.dims("indices"), dropped_one(use.dims("grad_output"), last))
     use.fill("grad_output", 0)
     use.fill("indices", 0)
     count, columns = use.number(use["num_weights"]), use.dims("grad_output")
@@ -66,13 +67,11 @@ def _looked_up(use: Use) -> tuple[PaddedDims, Mapping[int, fx.Node], Mapping[int
     """The padded dimensions of what indices select, the indices, and the padded sizes they are in.
 
     Raises:
-        MixesRows: a mask selects, or the padding of a dimension is not all behind it.
+        MixesRows: the padding of a dimension is not all behind it.
     """
     indices = {at: index for at, index in enumerate(use["indices"]) if index is not None}
     found, sizes = use.dims("self"), use.shape("self")
     for at, index in indices.items():
-        if compat.promise(index).dtype in (torch.bool, torch.uint8):
-            raise MixesRows("it looks up with a mask")
         if at in found:
             use.needs_prefix(found[at])
         _positions(use, index, sizes[at])
@@ -89,11 +88,11 @@ def _looked_up(use: Use) -> tuple[PaddedDims, Mapping[int, fx.Node], Mapping[int
 
 def indexed(use: Use) -> PaddedDims:
     """Elements at positions, or where a mask is true."""
-    given = {at: index for at, index in enumerate(use["indices"]) if index is not None}
-    if len(given) == 1:
-        ((first, index),) = given.items()
-        if compat.promise(index).dtype in (torch.bool, torch.uint8):
-            return masks.selected(use, index, first)
+    if _has_masks(use):
+        alone = _only_mask(use)
+        if alone is not None and use.is_padded(use.shape(use.result)[alone[1]]):
+            return masks.selected_so_many(use, *alone)
+        return masks.selected(use)
     result, indices, inside = _looked_up(use)
     if inside:
 
@@ -102,6 +101,17 @@ def indexed(use: Use) -> PaddedDims:
 
         use.emit = emit
     return result
+
+
+def _has_masks(use: Use) -> bool:
+    return any(index is not None and masks.is_mask(index) for index in use["indices"])
+
+
+def _only_mask(use: Use) -> tuple[fx.Node, int] | None:
+    """A mask that is the only index, and its first dimension."""
+    given = [(index, at) for at, index in enumerate(use["indices"]) if index is not None]
+    is_alone = len(given) == 1 and compat.promise(given[0][0]).dtype is torch.bool
+    return given[0] if is_alone else None
 
 
 def _chosen(
@@ -130,13 +140,17 @@ def written_at(use: Use) -> PaddedDims:
         ((at, index),) = given.items()
         if compat.promise(index).dtype is torch.bool:
             return _written_where(use, index, at)
+    if _has_masks(use):
+        alone = _only_mask(use)
+        if alone is not None and use["accumulate"] and alone[1] in use.dims(values):
+            return masks.added(use, *alone)
+        covered = [use.rank(index) if masks.is_mask(index) else 1 for index in given.values()]
+        others = [use.rank(index) for index in given.values() if not masks.is_mask(index)]
+        _check_values(use, masks.selected(use), use.rank("self") - sum(covered) + max([1, *others]))
+        return use.dims("self")
     result, indices, inside = _looked_up(use)
     rank = len(use.shape("self")) - len(indices) + max(map(use.rank, indices.values()))
-    for at, extent in use.aligned([values], rank).items():
-        if at not in result:
-            raise MixesRows("it combines the dimension with one of another size")
-        use.unified(result[at], extent)
-    use.check_broadcast(values, result, rank)
+    _check_values(use, result, rank)
     padded = {at: index for at, index in indices.items() if use.dims(index)}
     inner = use.aligned(indices.values()).values()
     # What is added at positions in padding is padding, too, or the same for all positions.
@@ -148,6 +162,20 @@ def written_at(use: Use) -> PaddedDims:
     if inside:
         use.emit = lambda e: e.repeat(use.node, indices=_chosen(e, indices, inside))
     return use.dims("self")
+
+
+def _check_values(use: Use, written: PaddedDims, rank: int) -> None:
+    """Check that values are padded as the elements that they are written to.
+
+    Raises:
+        MixesRows: they are not.
+    """
+    values = use["values"]
+    for at, extent in use.aligned([values], rank).items():
+        if at not in written:
+            raise MixesRows("it combines the dimension with one of another size")
+        use.unified(written[at], extent)
+    use.check_broadcast(values, written, rank)
 
 
 def _written_where(use: Use, mask: fx.Node, first: int) -> PaddedDims:

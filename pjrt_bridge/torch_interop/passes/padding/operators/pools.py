@@ -50,7 +50,7 @@ def largest_backward(count: int) -> Callable[[Use], PaddedDims]:
 
     def dims(use: Use) -> PaddedDims:
         inside = _inside(use, count)
-        _pooled(use, use["grad_output"], count)
+        use.same(_pooled(use, use["grad_output"], count), use.dims("grad_output"))
         use.fill("grad_output", 0, inside)
         use.fill("indices", 0, inside)
         _move_positions(use, count)
@@ -63,8 +63,7 @@ def positions_backward(count: int) -> Callable[[Use], PaddedDims]:
     """The gradient of the largest elements of windows that positions tell; see `largest`."""
 
     def dims(use: Use) -> PaddedDims:
-        if use.dims("grad_output") != use.dims("indices"):
-            raise MixesRows("it combines the dimension with one of another size")
+        use.same(use.dims("grad_output"), use.dims("indices"))
         use.fill("grad_output", 0)
         use.fill("indices", 0)
         _move_positions(use, count)
@@ -93,7 +92,7 @@ def mean_backward(count: int) -> Callable[[Use], PaddedDims]:
 
     def dims(use: Use) -> PaddedDims:
         inside = _inside(use, count)
-        _pooled(use, use["grad_output"], count)
+        use.same(_pooled(use, use["grad_output"], count), use.dims("grad_output"))
         use.fill("grad_output", 0, inside)
         if inside and _differ_in_size(use):
             sizes = use.shape("grad_output")

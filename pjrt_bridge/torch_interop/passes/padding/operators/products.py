@@ -256,6 +256,8 @@ def attention(use: Use) -> list[PaddedDims]:
 def attention_backward(use: Use) -> list[PaddedDims]:
     """Its gradients: padded queries have no gradient, so they add nothing to those of keys."""
     query = _attended(use)
+    for name in ("grad_out", "out", "logsumexp"):
+        use.same(query, use.dims(name))
     if 2 in query:
         for name in ("grad_out", "query", "out", "logsumexp"):
             use.fill(name, 0, [2])

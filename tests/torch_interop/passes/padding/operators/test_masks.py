@@ -105,6 +105,21 @@ def test_distinct_integers() -> None:
         assert_padding_changes_nothing(function, x, x > 0)
 
 
+def test_distinct_numbers() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return (
+            *(x.unique(), x.flatten().unique(return_inverse=True, return_counts=True)),
+            *(x.t().unique(return_inverse=True), (x > 0).unique(sorted=False)),
+            *x.t().unique_consecutive(return_inverse=True, return_counts=True),
+            x.sign().flatten().unique_consecutive(),
+        )
+
+    x = (torch.randn(3, N) * 2).round()
+    for start in (0.0, torch.nan, -torch.inf):
+        x[0, 0] = start
+        assert_padding_changes_nothing(function, x)
+
+
 def test_rows_of_a_table_whose_size_depends_on_data() -> None:
     def function(x: torch.Tensor, table: torch.Tensor) -> Any:
         found, which = x.unique(return_inverse=True)
@@ -131,9 +146,33 @@ def by_distinct(x: torch.Tensor, table: torch.Tensor) -> Any:
     return table[found % 4].tanh()[which], found
 
 
+def by_distinct_numbers(x: torch.Tensor, table: torch.Tensor) -> Any:
+    found, which, counts = (x[:, 0] * 3).round().unique(return_inverse=True, return_counts=True)
+    return found.tanh()[which] * counts[which], (x[:, 0] > 0).unique_consecutive()
+
+
+def by_masks_and_positions(x: torch.Tensor, table: torch.Tensor) -> Any:
+    mask, column = x[:, 0] > 0, x.argmax(1)
+    cube = x[:, None] * table
+    chosen = column[mask]
+    y = x.index_put((mask, chosen), x.sum() * 0 + 5)
+    return x[mask, chosen] * 2, cube[mask, :, chosen].sin(), cube[mask, chosen].sum(0), y.exp()
+
+
+def by_masks_in_order(x: torch.Tensor, table: torch.Tensor) -> Any:
+    mask = x[:, 0] > 0
+    return x.masked_scatter(mask[:, None], x[mask] * 2).tanh(), table
+
+
+FUNCTIONS = (
+    *(by_positions, by_masks, by_distinct, by_distinct_numbers),
+    *(by_masks_and_positions, by_masks_in_order),
+)
+
+
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
-@pytest.mark.parametrize("function", [by_positions, by_masks, by_distinct])
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_one_graph_with_sizes_that_data_decide(function: Callable[..., Any]) -> None:
     table = torch.randn(4, 3)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
@@ -161,3 +200,26 @@ def test_positions_out_of_range_where_sizes_depend_on_data() -> None:
                 run(x, index)
             with pytest.raises(IndexError):
                 run(-x, index * 0)
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_training_with_what_a_mask_selects() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        mask = (x[..., 0] > 0) & (x[..., 1] < 0.5)
+        return x[mask].square().sum() + x[:, x[0, :, 0] > 0].sin().sum()
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        run = torch.compile(function, backend="pjrt", fullgraph=True)
+        for length in (6, 9, 40, 37, 31, 12, 25, 58, 19, 44):
+            gradients = []
+            for one in (run, function):
+                torch.manual_seed(length)
+                x = torch.randn(2, length, 3, requires_grad=True)
+                made = one(x)
+                made.backward()
+                gradients.append([made.detach(), x.grad])
+            assert_same(*gradients, rtol=1e-4, atol=1e-5)
+    reasons = [str(reason) for graph in compiled_graphs() for reason in graph.fallback_reasons]
+    assert not any("not padded" in reason for reason in reasons)
+    assert len(compiled_graphs()) <= 8
