@@ -166,12 +166,13 @@ class Kernels(ExpressionKernels, PositionKernels):
         """
         return None
 
-    def sum_pool(self, b: Builder, x: Value, how: Pooling) -> Value | None:
-        """Emit the sums of windows as one kernel; None where there is none, as here.
+    def average_pool(self, b: Builder, x: Value, divisors: Value, how: Pooling) -> Value | None:
+        """Emit the averages of windows as one kernel; None where there is none, as here.
 
         Args:
             b: the builder to emit into.
             x: the data. What is around it counts for nothing.
+            divisors: of the sums of windows, of the shape `how.sizes`.
             how: the windows.
         """
         return None

@@ -1,4 +1,4 @@
-"""Pooling by the custom calls: maxima, positions, gradients, sums, calls, refusals."""
+"""Pooling by the custom calls: maxima, positions, gradients, averages, calls, refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pjrt_bridge.stablehlo.kernel_attributes import Pooling
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import pooling
 from pjrt_bridge_cpu.kernels import XlaKernels
-from pjrt_bridge_cpu.pooling import GRADIENTS, MAXIMA, POSITIONS, SUMS
+from pjrt_bridge_cpu.pooling import AVERAGES, GRADIENTS, MAXIMA, POSITIONS
 from tests.cpu.helpers import emitted
 from tests.extent import examples
 
@@ -168,8 +168,8 @@ def test_averages_are_pytorchs(
 
 def test_averages_are_calls() -> None:
     x = numbers((2, 3, 9, 9), False, 0)
-    assert emitted(torch.nn.AvgPool2d(2), x).count(f"@{SUMS}(") == 1
-    assert SUMS not in emitted(torch.nn.AvgPool3d(2), torch.randn(1, 2, 6, 6, 6))
+    assert emitted(torch.nn.AvgPool2d(2), x).count(f"@{AVERAGES}(") == 1
+    assert AVERAGES not in emitted(torch.nn.AvgPool3d(2), torch.randn(1, 2, 6, 6, 6))
 
 
 def test_what_is_not_a_number_is_in_its_windows_alone() -> None:
@@ -214,6 +214,8 @@ def refusals() -> Iterator[tuple[str, Refusal]]:
     yield "other channels", (MAXIMA, (TensorType((1, 4, 4, 2), PLANES.dtype),), FLOATS, WINDOW)
     more = TensorType((1, 3, 2, 3), PLACES.dtype)
     yield "other positions", (GRADIENTS, (FLOATS, more), PLANES, WINDOW)
+    yield "no divisors", (AVERAGES, (PLANES,), FLOATS, WINDOW)
+    yield "other divisors", (AVERAGES, (PLANES, FLOATS), FLOATS, WINDOW)
     yield "a short window", (MAXIMA, (PLANES,), FLOATS, WINDOW[:6])
     for at, number in ((0, 0), (2, 0), (4, -1), (6, 0), (7, 1 << 40)):
         window = WINDOW.copy()

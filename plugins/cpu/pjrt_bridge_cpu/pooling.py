@@ -1,4 +1,4 @@
-"""Pooling by maxima and sums, by calls (`aten/native/pool.c`).
+"""Pooling by maxima and averages, by calls (`aten/native/pool.c`).
 
 XLA's CPU compiler pads the planes in a loop of its own, and makes loops of the comparisons that a
 thread has to be woken for. The calls go along what lies side by side in memory, channels or a row.
@@ -20,8 +20,8 @@ from pjrt_bridge.stablehlo.kernel_attributes import Pooling
 from pjrt_bridge.stablehlo.kernels import Kernels, convert
 from pjrt_bridge_cpu.aten.library import can_call
 
-MAXIMA, POSITIONS, GRADIENTS, SUMS = (
-    f"pjrt_bridge.pool_{what}.1" for what in ("maxima", "positions", "gradients", "sums")
+MAXIMA, POSITIONS, GRADIENTS, AVERAGES = (
+    f"pjrt_bridge.pool_{what}.1" for what in ("maxima", "positions", "gradients", "averages")
 )
 """Names of the custom calls. Their number changes with what they are given."""
 
@@ -35,7 +35,7 @@ _MOST = (1 << 15) - 1
 
 
 class PooledWindows(Kernels):
-    """Maxima of windows in two neighbouring dimensions, their gradients, and sums.
+    """Maxima of windows in two neighbouring dimensions, their gradients, and averages.
 
     Attributes:
         can_pool: the client's plugin makes the custom calls.
@@ -54,13 +54,13 @@ class PooledWindows(Kernels):
         positions = _call(b, POSITIONS, [planes], how.sizes, _INT64, how)
         return b.reshape(maxima, pooled), b.reshape(positions, pooled)
 
-    def sum_pool(self, b: Builder, x: Value, how: Pooling) -> Value | None:
-        """See `Kernels.sum_pool`."""
+    def average_pool(self, b: Builder, x: Value, divisors: Value, how: Pooling) -> Value | None:
+        """See `Kernels.average_pool`."""
         if not self._takes(x, x.shape, how):
             return None
         planes = b.reshape(x, _in_four(x.shape, how))
-        sums = _call(b, SUMS, [planes], how.sizes, _FLOAT32, how)
-        return b.reshape(sums, _pooled(x.shape, how))
+        averages = _call(b, AVERAGES, [planes, divisors], how.sizes, _FLOAT32, how)
+        return b.reshape(averages, _pooled(x.shape, how))
 
     def max_pool_gradient(
         self, b: Builder, grad: Value, positions: Value, shape: Sequence[int], how: Pooling
@@ -106,7 +106,8 @@ def _in_four(shape: Sequence[int], how: Pooling) -> tuple[int, int, int, int]:
 
 def can_pool(client: Client) -> bool:
     """Register the custom calls with a client's plugin; whether it makes them."""
-    targets = {MAXIMA: "MAXIMA", POSITIONS: "POSITIONS", GRADIENTS: "GRADIENTS", SUMS: "SUMS"}
+    targets = {MAXIMA: "MAXIMA", POSITIONS: "POSITIONS", GRADIENTS: "GRADIENTS"}
+    targets[AVERAGES] = "AVERAGES"
     return all(can_call(client, target, f"POOL_{name}") for target, name in targets.items())
 
 

@@ -71,13 +71,15 @@ def _avg_pool(name: str, count: int) -> None:
         w = windows(x, c.output.shape, kernel_size, stride, padding, count=count)
         turned = in_memory(w, x)
         value = c.widen(turned.into(c, x))
-        total = c.kernels.sum_pool(c.b, value, turned.windows.pooling)
-        if total is None:
+        counted = _divisors(w, count_include_pad, divisor_override)
+        divisors = c.b.constant(counted, value.dtype)
+        found = c.kernels.average_pool(c.b, value, divisors, turned.windows.pooling)
+        if found is None:
             sides = list(zip(w.padding, w.padding_after, strict=True))
             total = _add_windows(c, value, turned.windows, w.stride, sides)
-        divisors = c.b.constant(_divisors(w, count_include_pad, divisor_override), total.dtype)
-        divisor = over_windows(c, turned.windows, divisors, total.shape)
-        return c.result(turned.back(c, c.b.divide(total, divisor)))
+            divisor = over_windows(c, turned.windows, divisors, total.shape)
+            found = c.b.divide(total, divisor)
+        return c.result(turned.back(c, found))
 
 
 _avg_pool("avg_pool1d", 1)

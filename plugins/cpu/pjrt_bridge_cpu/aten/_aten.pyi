@@ -40,6 +40,7 @@ MULTIPLY_THIN: int
 NORMALIZE_ROWS: int
 """Address of the XLA_FFI_Handler that normalizes rows (`native/norm.h`)."""
 
+POOL_AVERAGES: int
 POOL_GRADIENTS: int
 """Address of the XLA_FFI_Handler that sums gradients of maxima (`native/pool.h`)."""
 
@@ -48,7 +49,6 @@ POOL_MAXIMA: int
 
 POOL_POSITIONS: int
 """Address of the XLA_FFI_Handler that finds where these are (`native/pool.h`)."""
-POOL_SUMS: int
 """Address of the XLA_FFI_Handler of sums of windows (`native/pool.h`)."""
 
 RUN_RECURRENCE: int

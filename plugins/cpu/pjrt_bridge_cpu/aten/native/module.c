@@ -228,10 +228,10 @@ PyInit__aten(void)
         add_address(module, "GATHER_ALONG", (void *)gather_along) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "NORMALIZE_ROWS", (void *)normalize_rows) ||
+        add_address(module, "POOL_AVERAGES", (void *)pool_averages) ||
         add_address(module, "POOL_GRADIENTS", (void *)pool_gradients) ||
         add_address(module, "POOL_MAXIMA", (void *)pool_maxima) ||
         add_address(module, "POOL_POSITIONS", (void *)pool_positions) ||
-        add_address(module, "POOL_SUMS", (void *)pool_sums) ||
         add_address(module, "RUN_RECURRENCE", (void *)run_recurrence) ||
         add_address(module, "RUN_RECURRENCE_BACKWARD", (void *)run_recurrence_backward) ||
         add_address(module, "SORT_ROWS", (void *)sort_rows) ||

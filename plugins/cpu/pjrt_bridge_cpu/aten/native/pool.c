@@ -11,8 +11,12 @@ static const char NAME[] = "Pooling";
 
 enum {
     LANES = 256,             /* Windows whose maxima are sought at once. */
+    WIDE = 4096,             /* Elements of rows of a plane that are. */
     WORTH_A_THREAD = 1 << 15 /* Elements that are. */
 };
+
+/* What a call is given: planes; the same, with divisors; numbers of windows. */
+typedef enum { OF_PLANES, AVERAGES, OF_WINDOWS } Given;
 
 /* What is computed of a window. */
 typedef enum { MAXIMUM, POSITION, SUM } Kind;
@@ -24,6 +28,7 @@ typedef struct {
 typedef struct {
     const float *data;      /* Planes, or a number for each window. */
     const int64_t *places;  /* Of gradients: what the numbers belong to. */
+    const float *divisors;  /* Of averages: of each window. */
     char *result;
     int64_t outer, height, width, inner, rows, columns;
     Along down, across;
@@ -59,11 +64,29 @@ take_larger(float *best, int32_t *at, const float *from, int64_t distance, int32
     }
 }
 
+/* What is larger, or a NaN; or sums. The compiler makes vectors of distances that it knows. */
 INLINE void
-add(float *sums, const float *from, int64_t distance, int64_t count)
+combine_of(Kind kind, float *to, const float *from, int64_t distance, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
-        sums[i] += from[i * distance];
+    INDEPENDENT
+    for (int64_t i = 0; i < count; i++) {
+        const float value = from[i * distance];
+        if (kind == SUM)
+            to[i] += value;
+        else
+            to[i] = value > to[i] || value != value ? value : to[i];
+    }
+}
+
+INLINE void
+combine(Kind kind, float *to, const float *from, int64_t distance, int64_t count)
+{
+    if (distance == 1)
+        combine_of(kind, to, from, 1, count);
+    else if (distance == 2)
+        combine_of(kind, to, from, 2, count);
+    else
+        combine_of(kind, to, from, distance, count);
 }
 
 /* The first place of a window that is in the plane. */
@@ -85,8 +108,9 @@ pool_lanes(const Pool *pool, Kind kind, int64_t row, int64_t column, int64_t fro
     for (int64_t i = 0; i < count; i++) {
         const int64_t x = inner == 1 ? column + i : column;
         best[i] = kind == SUM ? 0 : -INFINITY;
-        at[i] = (int32_t)(first_inside(&pool->down, y) * pool->width +
-                          first_inside(&pool->across, x));
+        if (kind == POSITION)
+            at[i] = (int32_t)(first_inside(&pool->down, y) * pool->width +
+                              first_inside(&pool->across, x));
     }
     for (int64_t k = 0; k < pool->down.count; k++) {
         const int64_t h = y * pool->down.step - pool->down.padding + k * pool->down.distance;
@@ -98,8 +122,8 @@ pool_lanes(const Pool *pool, Kind kind, int64_t row, int64_t column, int64_t fro
                 const float *place = plane + (h * pool->width + w) * inner + from;
                 if (w < 0 || w >= pool->width)
                     continue;
-                if (kind == SUM)
-                    add(best, place, 1, count);
+                if (kind != POSITION)
+                    combine(kind, best, place, 1, count);
                 else
                     take_larger(best, at, place, 1, (int32_t)(h * pool->width + w), 0, count);
                 continue;
@@ -109,8 +133,8 @@ pool_lanes(const Pool *pool, Kind kind, int64_t row, int64_t column, int64_t fro
             begin = begin < 0 ? 0 : begin;
             end = end > count ? count : end;
             const int64_t position = h * pool->width + (column + begin) * across->step + shift;
-            if (begin < end && kind == SUM)
-                add(best + begin, plane + position, across->step, end - begin);
+            if (begin < end && kind != POSITION)
+                combine(kind, best + begin, plane + position, across->step, end - begin);
             else if (begin < end)
                 take_larger(best + begin, at + begin, plane + position, across->step,
                             (int32_t)position, (int32_t)across->step, end - begin);
@@ -119,10 +143,69 @@ pool_lanes(const Pool *pool, Kind kind, int64_t row, int64_t column, int64_t fro
 }
 
 INLINE void
+fill(float *to, float number, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = number;
+}
+
+/* Rows of planes whose elements are one number each: first what windows have of each column, and
+ * then along these. Windows that lie side by side without gaps are looked at in several rows. */
+INLINE void
+pool_wide_rows(const Pool *pool, Kind kind, int64_t begin, int64_t end)
+{
+    const Along *down = &pool->down, *across = &pool->across;
+    const int64_t width = pool->width, columns = pool->columns;
+    const bool is_tight = !across->padding && columns * across->step == width &&
+                          (across->count - 1) * across->distance < across->step;
+    const float none = kind == SUM ? 0 : -INFINITY;
+    float tall[WIDE];
+    for (int64_t row = begin, rows; row < end; row += rows) {
+        const int64_t outer = row / pool->rows, y = row % pool->rows, fitting = WIDE / width;
+        const float *plane = pool->data + outer * pool->height * width;
+        rows = !is_tight ? 1 : pool->rows - y < end - row ? pool->rows - y : end - row;
+        rows = rows < fitting ? rows : fitting;
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t first = (y + i) * down->step - down->padding;
+            float *to = tall + i * width;
+            bool is_empty = true;
+            for (int64_t k = 0; k < down->count; k++) {
+                const int64_t h = first + k * down->distance;
+                if (h < 0 || h >= pool->height)
+                    continue;
+                if (is_empty)
+                    memcpy(to, plane + h * width, (size_t)width * sizeof *to);
+                else
+                    combine(kind, to, plane + h * width, 1, width);
+                is_empty = false;
+            }
+            if (is_empty)
+                fill(to, none, width);
+        }
+        float *best = (float *)(void *)pool->result + row * columns;
+        fill(best, none, rows * columns);
+        for (int64_t m = 0; m < across->count; m++) {
+            const int64_t from = is_tight ? 0 : window_from(across, m);
+            const int64_t behind =
+                is_tight ? rows * columns : window_behind(across, m, width, columns);
+            const int64_t place = from * across->step + m * across->distance - across->padding;
+            if (from < behind)
+                combine(kind, best + from, tall + place, across->step, behind - from);
+        }
+        for (int64_t i = 0; kind == SUM && i < rows * columns; i++)
+            best[i] /= pool->divisors[y * columns + i];
+    }
+}
+
+INLINE void
 pool_rows(const Pool *pool, Kind kind, int64_t begin, int64_t end)
 {
     float best[LANES];
     int32_t at[LANES];
+    if (kind != POSITION && pool->inner == 1 && pool->width <= WIDE) {
+        pool_wide_rows(pool, kind, begin, end);
+        return;
+    }
     const int64_t lanes = pool->inner == 1 ? pool->columns : pool->inner;
     const int64_t groups = pool->inner == 1 ? 1 : pool->columns;
     for (int64_t row = begin; row < end; row++)
@@ -132,6 +215,9 @@ pool_rows(const Pool *pool, Kind kind, int64_t begin, int64_t end)
                 const int64_t column = pool->inner == 1 ? from : group;
                 const int64_t first = (row * groups + group) * lanes + from;
                 pool_lanes(pool, kind, row, column, from, count, best, at);
+                for (int64_t i = 0; kind == SUM && i < count; i++)
+                    best[i] /= pool->divisors[row % pool->rows * pool->columns + column +
+                                              (pool->inner == 1 ? i : 0)];
                 if (kind != POSITION)
                     memcpy((float *)(void *)pool->result + first, best,
                            (size_t)count * sizeof *best);
@@ -165,7 +251,7 @@ pool_rows(const Pool *pool, Kind kind, int64_t begin, int64_t end)
 
 FOR_EACH_KIND_OF_VECTORS(maxima, MAXIMUM)
 FOR_EACH_KIND_OF_VECTORS(positions, POSITION)
-FOR_EACH_KIND_OF_VECTORS(sums, SUM)
+FOR_EACH_KIND_OF_VECTORS(averages, SUM)
 
 /* Parts of planes: so many numbers of each element. */
 static int
@@ -203,10 +289,11 @@ is_plane(const Buffer *buffer, int dtype)
 
 /* What a program says of pooling, which may come from anywhere. */
 static int
-read_pool(const Frame *frame, Pool *pool, bool is_gradient, int result_type, char *message)
+read_pool(const Frame *frame, Pool *pool, Given given, int result_type, char *message)
 {
     const Buffer *all[3];
-    const int operands = is_gradient ? 2 : 1;
+    const bool is_gradient = given == OF_WINDOWS;
+    const int operands = given == OF_PLANES ? 1 : 2;
     if (read_arrays(frame, operands, 1, all, message))
         return -1;
     const Buffer *result = all[operands];
@@ -224,12 +311,16 @@ read_pool(const Frame *frame, Pool *pool, bool is_gradient, int result_type, cha
         fits = numbers[i] >= (i / 2 != 2) && numbers[i] <= INT16_MAX;
     for (int d = 0; fits && is_gradient && d < 4; d++)
         fits = all[1]->dims[d] == windows->dims[d];
+    if (fits && given == AVERAGES)
+        fits = all[1]->rank == 2 && all[1]->dtype == F32 && all[1]->dims[0] == windows->dims[1] &&
+               all[1]->dims[1] == windows->dims[2];
     if (!fits)
         return fail(message, "its operands, its result and its windows do not fit each other");
     const Vectors widest = widest_vectors();
     *pool = (Pool){
         .data = (const float *)(const void *)all[0]->data,
         .places = is_gradient ? (const int64_t *)(const void *)all[1]->data : NULL,
+        .divisors = given == AVERAGES ? (const float *)(const void *)all[1]->data : NULL,
         .result = result->data,
         .outer = planes->dims[0], .height = planes->dims[1], .width = planes->dims[2],
         .inner = planes->dims[3], .rows = windows->dims[1], .columns = windows->dims[2],
@@ -241,16 +332,17 @@ read_pool(const Frame *frame, Pool *pool, bool is_gradient, int result_type, cha
 }
 
 static Error *
-run_pool(Frame *frame, int (*run)(const void *, int64_t, int64_t, char *), bool is_gradient,
+run_pool(Frame *frame, int (*run)(const void *, int64_t, int64_t, char *), Given given,
          int result_type)
 {
+    const bool is_gradient = given == OF_WINDOWS;
     Error *answer;
     if (asks_for_version(frame, NAME, &answer))
         return answer;
     char message[MESSAGE] = "";
     Pool pool;
     if (check_caller(frame, message) ||
-        read_pool(frame, &pool, is_gradient, result_type, message))
+        read_pool(frame, &pool, given, result_type, message))
         return refuse(frame, INVALID_ARGUMENT, NAME, message);
     const int64_t parts = (pool.inner + LANES - 1) / LANES;
     const int64_t length = pool.outer * (is_gradient ? parts : pool.rows);
@@ -268,23 +360,23 @@ run_pool(Frame *frame, int (*run)(const void *, int64_t, int64_t, char *), bool 
 Error *
 pool_maxima(Frame *frame)
 {
-    return run_pool(frame, maxima_range, false, F32);
+    return run_pool(frame, maxima_range, OF_PLANES, F32);
 }
 
 Error *
 pool_positions(Frame *frame)
 {
-    return run_pool(frame, positions_range, false, S64);
+    return run_pool(frame, positions_range, OF_PLANES, S64);
 }
 
 Error *
-pool_sums(Frame *frame)
+pool_averages(Frame *frame)
 {
-    return run_pool(frame, sums_range, false, F32);
+    return run_pool(frame, averages_range, AVERAGES, F32);
 }
 
 Error *
 pool_gradients(Frame *frame)
 {
-    return run_pool(frame, gradients_range, true, F32);
+    return run_pool(frame, gradients_range, OF_WINDOWS, F32);
 }

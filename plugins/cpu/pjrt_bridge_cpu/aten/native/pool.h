@@ -1,4 +1,4 @@
-/* Custom calls that pool the maxima, or the sums, of windows of a plane. */
+/* Custom calls that pool the maxima, or the averages, of windows of a plane. */
 
 #ifndef PJRT_BRIDGE_CPU_POOL_H
 #define PJRT_BRIDGE_CPU_POOL_H
@@ -17,8 +17,9 @@ Error *pool_maxima(Frame *frame);
  * one in the window, or the last NaN. */
 Error *pool_positions(Frame *frame);
 
-/* The same operand. Result: the sum of each window's elements that are in the plane, float32. */
-Error *pool_sums(Frame *frame);
+/* Operands: the same, and what the sum of each window is divided by, (rows, columns), float32. Result:
+ * the quotients; what is around a plane counts for nothing. */
+Error *pool_averages(Frame *frame);
 
 /* Operands: a number for each window, float32, and the position that it belongs to, int64. Result:
  * planes (outer, height, width, inner) of the sums. A position outside of its plane belongs to
