@@ -57,6 +57,11 @@ def _module(name: str, module: _Made, *arrays: Array, training: bool = False) ->
     return _case(name, work)
 
 
+def _written_attention(q: Any, k: Any, v: Any) -> Any:
+    """As models write it that do not call torch's operator."""
+    return (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
 def _convolutions(dims: int, channels: int, kernel: int, groups: int = 1) -> _Made:
     """Two convolutions with a GELU between them."""
 
@@ -171,6 +176,11 @@ CASES = (
             *[Array((1, heads, length, 64), dtype)] * 3,
         )
         for heads, length, dtype in ((8, 2048, "float32"), (2, 8192, "bfloat16"))
+    ),
+    _function(
+        "attention written out, 12 heads of 1024 tokens, f32",
+        lambda torch: _written_attention,
+        *[Array((1, 12, 1024, 64))] * 3,
     ),
     _module(
         "embedding bags and a perceptron",

@@ -1,4 +1,4 @@
-"""Transposed convolutions whose stride divides the kernel are plain ones, with eager's results."""
+"""Transposed convolutions that are plain ones: the stride divides the kernel, or is 1."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
 from tests.cpu.aten.comparing import compare
 from tests.cpu.aten.test_convolution import HALF, TRANSPOSED
 from tests.extent import examples
 
-pytestmark = pytest.mark.usefixtures("always", "fresh")
+pytestmark = pytest.mark.usefixtures("always", "fresh", "convolved_by_onednn")
 
 PLAIN: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "kernel of 4": ((3, 6, 7, 5), (6, 8, 4, 4), {"stride": 2, "padding": 1}),
@@ -24,11 +25,16 @@ PLAIN: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "one place": ((2, 3, 1, 1), (3, 5, 4, 4), {"stride": 4, "padding": 1}),
     "one channel": ((2, 1, 7, 5), (1, 1, 2, 2), {"stride": 2}),
     "1d": ((3, 6, 17), (6, 4, 8), {"stride": 4, "padding": 2}),
+    "no stride": ((3, 6, 9, 8), (6, 8, 3, 3), {}),
+    "no stride, groups": ((3, 6, 7, 5), (6, 4, 3, 2), {"groups": 3, "padding": 1}),
+    "no stride, dilated": ((3, 6, 7, 5), (6, 8, 3, 3), {"dilation": 2, "padding": (3, 4)}),
+    "no stride, 1d": ((3, 6, 17), (6, 4, 5), {"padding": 2}),
     "3d": ((2, 4, 3, 4, 5), (4, 6, 2, 4, 2), {"stride": 2, "padding": (0, 1, 0)}),
 }
 OTHERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "kernel of 3": ((3, 6, 7, 5), (6, 8, 3, 4), {"stride": 2}),
-    "no stride": ((3, 6, 7, 5), (6, 8, 3, 3), {}),
+    "no stride, and few places": ((3, 6, 2, 2), (6, 8, 4, 4), {}),
+    "no stride, and more cut off than there is": ((3, 6, 7, 5), (6, 8, 2, 2), {"padding": 2}),
     "groups": ((3, 6, 7, 5), (6, 4, 2, 2), {"stride": 2, "groups": 2}),
     "dilated": ((3, 6, 7, 5), (6, 4, 2, 2), {"stride": 2, "dilation": 2}),
     "beyond what is computed": ((3, 6, 7, 5), (6, 4, 2, 2), {"stride": 2, "output_padding": 1}),
@@ -45,7 +51,8 @@ def sides(x: tuple[int, ...], w: tuple[int, ...], dtype: torch.dtype) -> list[to
 def test_they_are_plain(name: str, dtype: torch.dtype, bias: bool, written: Counter[str]) -> None:
     x_shape, w_shape, keywords = PLAIN[name]
     x, weight = sides(x_shape, w_shape, dtype)
-    extra = [torch.randn(w_shape[1]).to(dtype)] if bias else []
+    channels = w_shape[1] * keywords.get("groups", 1)
+    extra = [torch.randn(channels).to(dtype)] if bias else []
     function = TRANSPOSED[x.ndim - 2]
     compare(lambda x, w, *b: function(x, w, *b, **keywords), x, weight, *extra)
     assert not written["convolution.default"]
@@ -56,7 +63,7 @@ def test_they_are_plain(name: str, dtype: torch.dtype, bias: bool, written: Coun
 def test_others_are_not(name: str, written: Counter[str]) -> None:
     x_shape, w_shape, keywords = OTHERS[name]
     x, weight = sides(x_shape, w_shape, torch.float32)
-    compare(lambda x, w: torch.nn.functional.conv_transpose2d(x, w, **keywords), x, weight)
+    compare(lambda x, w: functional.conv_transpose2d(x, w, **keywords), x, weight)
     assert written["convolution.default"]
     assert not written["mkldnn_convolution.default"]
 
@@ -64,7 +71,7 @@ def test_others_are_not(name: str, written: Counter[str]) -> None:
 def test_training_with_channels_last(written: Counter[str]) -> None:
     x, w = sides((2, 6, 7, 5), (6, 8, 4, 4), torch.float32)
     other = torch.randn(8, 5, 2, 2)
-    transposed = torch.nn.functional.conv_transpose2d
+    transposed = functional.conv_transpose2d
 
     def decoder(x: torch.Tensor, w: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return transposed(transposed(x, w, stride=2, padding=1).relu(), other, stride=2)
@@ -78,7 +85,7 @@ def test_what_lies_beyond_the_data_takes_no_part() -> None:
     """An infinite weight is multiplied by no zero."""
     x, w = torch.ones(1, 1, 3, 3), torch.ones(1, 1, 4, 4)
     w[0, 0, 0, 0] = torch.inf
-    compare(lambda x, w: torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=1), x, w)
+    compare(lambda x, w: functional.conv_transpose2d(x, w, stride=2, padding=1), x, w)
 
 
 @settings(

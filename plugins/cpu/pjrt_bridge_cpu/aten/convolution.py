@@ -43,6 +43,10 @@ def convolution(
 ) -> Value | None:
     """`aten.convolution` as it is."""
     alike = () if bias is None else (bias,)
+    window_of = (stride, padding, dilation, output_padding)
+    if transposed and subpixels.is_flipped(weight, *window_of, x.shape[2:]):
+        padding = subpixels.flipped_padding(weight, padding, dilation)
+        weight, transposed = subpixels.flipped(c.b, weight, groups), False
     if not _takes(x, weight, *alike) or not c.output.size or _is_own(c, x, weight, groups):
         return None
     if not transposed and _is_small(c, x, weight):

@@ -1,4 +1,6 @@
-"""Transposed convolutions as plain ones with more channels.
+"""Transposed convolutions as plain ones, with more channels where they have a stride.
+
+Without a stride it is the plain one of the flipped kernel, with other padding.
 
 A transposed convolution with a stride of s gives s results for each element of its data, along each
 dimension. Where s divides the size of the kernel, each of them is a sum over the same elements,
@@ -16,6 +18,56 @@ from collections.abc import Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo import Builder, TensorType, Value
+
+
+def is_flipped(
+    weight: Value,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    output_padding: Sequence[int],
+    places: Sequence[int],
+) -> bool:
+    """Whether a transposed convolution is the plain one of the flipped kernel; see `fits`.
+
+    Nor is it one where most of what that multiplied would be padding. It multiplies padding by an
+    infinite weight, too, as plain convolutions of PyTorch do: NaN, where a transposed one has none.
+
+    Args:
+        weight: see `fits`, as what follows.
+        stride: see there.
+        padding: see there.
+        dilation: see there.
+        output_padding: see there.
+        places: the data's spatial dimensions.
+    """
+    around = flipped_padding(weight, padding, dilation)
+    return (
+        set(stride) == {1}
+        and not any(output_padding)
+        and all(0 <= more <= place // 4 for more, place in zip(around, places, strict=True))
+    )
+
+
+def flipped_padding(weight: Value, padding: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """The padding of the plain convolution."""
+    sizes = zip(weight.shape[2:], padding, dilation, strict=True)
+    return [step * (size - 1) - cut for size, cut, step in sizes]
+
+
+def flipped(b: Builder, weight: Value, groups: int) -> Value:
+    """The weight of the plain convolution, (out, in / groups, *kernel).
+
+    Args:
+        b: the builder to emit into.
+        weight: (in, out / groups, *kernel) of the transposed one.
+        groups: of channels.
+    """
+    given, made, *kernel = weight.shape
+    split = b.reshape(weight, (groups, given // groups, made, *kernel))
+    turned = b.transpose(split, (0, 2, 1, *range(3, split.rank)))
+    plain_weight = b.reshape(turned, (groups * made, given // groups, *kernel))
+    return b.reverse(plain_weight, range(2, weight.rank))
 
 
 def fits(
