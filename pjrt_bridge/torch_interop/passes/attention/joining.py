@@ -47,9 +47,8 @@ def join_attention(graph: fx.Graph, kernels: Kernels, keeps: Callable[[str], boo
         if written is None:
             continue
         gradients = gradients_of(written)
-        if not _is_taken(kernels, written, trains=gradients is not None) or _is_read(
-            written, gradients
-        ):
+        is_taken = _is_taken(kernels, written, trains=gradients is not None)
+        if not is_taken or _is_read(written, gradients):
             continue
         before = set(graph.nodes)
         replaced = {written.first, *written.nodes}
@@ -66,7 +65,10 @@ class _NoOperator(Exception):
 
 def _is_taken(kernels: Kernels, written: Written, *, trains: bool) -> bool:
     weights = compat.promise(written.weights)
-    *batches, queries, keys = map(compat.hint, weights.shape)
+    *batches, queries, keys = (compat.hint(size) for size in weights.shape)
+    if not all(isinstance(size, int) for size in (*batches, queries, keys)):
+        # A size that depends on data.
+        return False
     dtype = dtypes.from_torch(compat.promise(written.query).dtype)
     return kernels.attends(dtype, math.prod(batches), queries, keys, trains=trains)
 
@@ -88,12 +90,7 @@ def _erase(graph: fx.Graph, nodes: set[fx.Node]) -> None:
 
 
 class _Joining:
-    """One attention that is written anew.
-
-    Attributes:
-        rows: batches, heads, queries and keys.
-        size: of a query.
-    """
+    """One attention that is written anew: scores are (batch, heads, queries, keys)."""
 
     def __init__(
         self, graph: fx.Graph, written: Written, gradients: WrittenGradients | None

@@ -29,7 +29,10 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         emitted.append(True)
         return own(self, *args)
 
-    monkeypatch.setattr(AtenAttention, "attends", lambda *_, **__: True)
+    def attends(self: Any, dtype: Any, batches: int, queries: int, keys: int, **_: bool) -> bool:
+        return batches * queries * keys > 0
+
+    monkeypatch.setattr(AtenAttention, "attends", attends)
     monkeypatch.setattr(AtenAttention, "attention", attention)
     torch.compiler.reset()
     yield emitted
@@ -290,3 +293,18 @@ def test_operators_that_stay_on_the_host(joined: list[bool]) -> None:
     arguments = (*given(), MASKS["causal"]())
     torch.testing.assert_close(found(*arguments), function(*arguments))
     assert not joined
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_lengths_that_depend_on_data(joined: list[bool]) -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+        rows = k[:, seen], v[:, seen]
+        return weighted(q, *rows, lambda scores: scores)
+
+    results = []
+    for called in (function, compiled(function, fallback="host")):
+        leaves = [x.requires_grad_() for x in given()]
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+            found = called(*leaves, torch.arange(LENGTH) % 3 > 0)
+        results.append([found.detach(), *torch.autograd.grad(found.square().sum(), leaves)])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
