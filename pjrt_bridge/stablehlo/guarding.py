@@ -15,7 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pjrt_bridge.stablehlo import bindings, guarded_rounding, guarded_signs, modules
+from pjrt_bridge.stablehlo import (
+    bindings,
+    guarded_exponentials,
+    guarded_rounding,
+    guarded_signs,
+    modules,
+)
 from pjrt_bridge.stablehlo.known_numbers import direction_of
 from pjrt_bridge.stablehlo.rewriting import (
     Emitting,
@@ -40,7 +46,7 @@ _FOLDED_WRONGLY: Mapping[str, Callable[[str], bool]] = {
 _NEVER_FOLDED = frozenset(
     f"stablehlo.{name}" for name in ("case", "custom_call", "if", "optimization_barrier", "while")
 )
-_OF_OTHERS = (*guarded_signs.NAMES, *guarded_rounding.NAMES)
+_OF_OTHERS = (*guarded_exponentials.NAMES, *guarded_signs.NAMES, *guarded_rounding.NAMES)
 NAMES = tuple(
     name.removeprefix("stablehlo.").encode()
     for name in (_DIVIDE, _REMAINDER, *_FOLDED_WRONGLY, *_OF_OTHERS, "chlo")
@@ -50,7 +56,7 @@ NAMES = tuple(
 
 def guard(module: Any) -> None:
     """Write operations in forms that are compiled rightly; their results are the same."""
-    divisions, folded, signs, joined = [], [], [], []
+    divisions, folded, signs, joined, exponentials = [], [], [], [], []
     for operation in modules.operations(module):
         name = operation.name
         if name == _COMPARE:
@@ -65,11 +71,15 @@ def guard(module: Any) -> None:
             signs.append(operation)
         if guarded_rounding.may_join(operation):
             joined.append(operation)
+        if guarded_exponentials.may_lose(operation):
+            exponentials.append(operation)
     known: dict[Any, bool] = {}
     for operation in [found for found in folded if _is_known(found.results[0], known)]:
         _hide(operation)
     for operation in joined:
         guarded_rounding.separate(operation)
+    for operation in exponentials:
+        guarded_exponentials.keep(operation)
     for operation in divisions:
         guarded_division(operation)
     for operation in signs:

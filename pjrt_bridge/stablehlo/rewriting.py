@@ -16,6 +16,9 @@ Compilers recognize a reduction by the one operation in its region, so that one 
 _XOR = "stablehlo.xor"
 
 
+_NAN = {"f16": "0x7E00", "bf16": "0x7FC0", "f32": "0x7FC00000", "f64": "0x7FF8000000000000"}
+
+
 class Emitting:
     """Makes operations in front of one that they replace."""
 
@@ -42,6 +45,11 @@ class Emitting:
         if element.startswith("ui"):
             number %= 1 << bits_of(element)
         value = self._ir.Attribute.parse(f"dense<{number}> : {type}", self._context)
+        return self._make("stablehlo.constant", type, (), {"value": value})
+
+    def nan(self, type: Any) -> Any:
+        """NaN in each place, of a type of floats."""
+        value = self._ir.Attribute.parse(f"dense<{_NAN[element_of(type)]}> : {type}", self._context)
         return self._make("stablehlo.constant", type, (), {"value": value})
 
     def equal(self, left: Any, right: Any) -> Any:

@@ -77,6 +77,7 @@ class Use:
         self.fills: dict[fx.Node, tuple[PythonNumber, frozenset[int]]] = {}
         self.emit: Callable[[Emission], Any] | None = None
         self.result_fill: PythonNumber | None = None
+        self.repeats_elements = False
         self.equal: list[tuple[Size, Size]] = []
         self.positive: list[Size] = []
 
@@ -324,6 +325,8 @@ def apply_rule(use: Use, rule: PaddingRule | None) -> list[TensorPadding]:
 
 def _moved(use: Use, dims: PaddedDims) -> PythonNumber | None:
     """The padding of a result of an operator that only moves elements."""
+    if use.repeats_elements:
+        return None
     found = {
         use.fills[item][0] if item in use.fills else use.rows(item).fill for item in use.tensors
     }

@@ -111,3 +111,24 @@ def test_training_with_attention_along_one_axis_of_images() -> None:
         assert_same(*gradients, rtol=1e-4, atol=1e-5)
     assert len(compiled_graphs()) <= 6
     assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+
+
+def test_what_stands_in_padding_when_sizes_are_equal_by_chance() -> None:
+    """A number of the graph and a size of an argument, both padded: rows are divided anew."""
+
+    def scores_of(heads: int, queries: int, keys: int, size: int) -> Callable[..., torch.Tensor]:
+        def scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            q, k, v = (
+                x.view(x.shape[0], x.shape[1], heads, size).permute(0, 2, 1, 3) for x in (q, k, v)
+            )
+            left, right = q.reshape(heads, -1, size), k.reshape(heads, -1, size)
+            found = torch.bmm(left, right.transpose(1, 2)).view(1, heads, queries, keys)
+            return found.relu() @ v
+
+        return scores
+
+    function = scores_of(1, 5, 16, 4)
+    given = torch.randn(1, 5, 4), torch.randn(1, 16, 4), torch.randn(1, 16, 4)
+    torch._dynamo.reset()
+    found = torch.compile(function, backend="pjrt", dynamic=True)(*given)
+    torch.testing.assert_close(found, function(*given))

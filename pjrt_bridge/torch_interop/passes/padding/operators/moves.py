@@ -331,6 +331,7 @@ def _viewed_anew(
         return e.call("aten.view.default", moved, [e.size(size) for size in result])
 
     use.emit = emit
+    use.repeats_elements = True
     return use.promised(use.result)
 
 
