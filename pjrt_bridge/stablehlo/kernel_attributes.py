@@ -15,6 +15,10 @@ Reduction = Literal["sum", "prod", "max", "min", "and", "or"]
 Combination = Reduction | Literal["last"]
 """What several numbers at one place become; `last`: the last one of them, or any."""
 
+Scan = Literal["sum", "prod", "logsumexp"]
+"""How elements are combined with all before them; the last: the logarithm of their exponentials'
+sum."""
+
 
 @dataclass(frozen=True)
 class Convolution:

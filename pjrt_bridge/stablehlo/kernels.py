@@ -24,12 +24,13 @@ from pjrt_bridge.stablehlo.kernel_attributes import (
     Recurrence,
 )
 from pjrt_bridge.stablehlo.position_kernels import PositionKernels
+from pjrt_bridge.stablehlo.scan_kernels import ScanKernels
 
 FourierKind = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
 """A Fourier transform, as `Builder.fft` defines it."""
 
 
-class Kernels(ExpressionKernels, PositionKernels):
+class Kernels(ExpressionKernels, PositionKernels, ScanKernels):
     """The portable kernels.
 
     A subclass overrides methods, and calls `super()` for the cases that it does not cover.

@@ -43,14 +43,14 @@ class Layers(nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = self.linear(self.convolution(x).relu().flatten(2))
-        return y.softmax(-1), y.cumsum(1)
+        return y.softmax(-1), y.log_softmax(1)
 
 
 CALLED = {
     "mkldnn_convolution.default",
     "mm.out",
     "_softmax.out",
-    "cumsum.out",
+    "_log_softmax.out",
 }
 
 

@@ -106,6 +106,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     from pjrt_bridge_cpu.pooling import can_pool
     from pjrt_bridge_cpu.recurrences import can_recur
     from pjrt_bridge_cpu.reduced_expressions import can_reduce
+    from pjrt_bridge_cpu.scans import can_scan
     from pjrt_bridge_cpu.small_convolutions import can_convolve_small
     from pjrt_bridge_cpu.sorting import can_sort
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
@@ -140,6 +141,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found.can_pool = can_pool(client)
     found.can_recur = can_recur(client)
     found.can_reduce = can_reduce(client)
+    found.can_scan = can_scan(client)
     found.can_sort = can_sort(client)
     found.can_sum_bags = can_sum_bags(client)
     found.can_total = can_total(client)

@@ -22,6 +22,7 @@ from pjrt_bridge_cpu.pooling import PooledWindows
 from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.recurrences import Recurrences
 from pjrt_bridge_cpu.reductions import BlockedReductions
+from pjrt_bridge_cpu.scans import Scans
 from pjrt_bridge_cpu.small_convolutions import SmallConvolutions
 from pjrt_bridge_cpu.small_products import SmallProducts
 from pjrt_bridge_cpu.sorting import SortedRows
@@ -50,6 +51,7 @@ class XlaKernels(
     ComplexProducts,
     ThinProducts,
     SmallProducts,
+    Scans,
     SortedRows,
     SummedBags,
     VectorFunctions,

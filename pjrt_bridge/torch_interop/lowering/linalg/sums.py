@@ -118,16 +118,17 @@ def logcumsumexp(c: Context, x: Value, dim: int) -> Value:
     """
     if x.dtype.is_complex:
         raise NotLowerable("logcumsumexp of complex numbers")
-    b = c.b
-    wide = c.widen(x)
     if x.rank == 0 or x.size == 0:
-        return c.result(wide)
+        return x
+    b, at = c.b, normalize_dim(dim, x.rank)
+    found = c.kernels.scan(b, "logsumexp", x, at)
+    if found is not None:
+        return found
+    wide = c.widen(x)
     both: Values = (wide, c.full(wide.shape, 0, wide.dtype))
     # Before the first element the logarithm of the sum is -inf.
     nothing = (-math.inf, -math.inf)
-    both = scan_together(
-        c, both, normalize_dim(dim, x.rank), nothing, lambda *pair: _joined(c, *pair)
-    )
+    both = scan_together(c, both, at, nothing, lambda *pair: _joined(c, *pair))
     return c.result(b.add(*both))
 
 

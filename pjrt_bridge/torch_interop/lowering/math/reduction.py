@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernel_attributes import Scan
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     FLOAT32,
@@ -261,22 +262,30 @@ def var_mean(
 
 
 def _running(
-    c: Context, x: Value, dim: int, start: Scalar, combine: Callable[[Value, Value], Value]
+    c: Context,
+    how: Scan,
+    x: Value,
+    dim: int,
+    start: Scalar,
+    combine: Callable[[Value, Value], Value],
 ) -> Value:
-    value = _accumulated(c, x)
-    return c.result(scan(c, value, normalize_dim(dim, x.rank), start, combine) if x.rank else value)
+    value, at = c.cast(x, c.output.dtype), normalize_dim(dim, x.rank)
+    if not x.rank:
+        return value
+    found = c.kernels.scan(c.b, how, value, at)
+    return c.result(scan(c, c.widen(value), at, start, combine)) if found is None else found
 
 
 @lowering("aten.cumsum.default")
 def cumsum(c: Context, x: Value, dim: int, *, dtype: object = None) -> Value:
     """Running sum; integers and bools sum in int64."""
-    return _running(c, x, dim, 0, c.b.add)
+    return _running(c, "sum", x, dim, 0, c.b.add)
 
 
 @lowering("aten.cumprod.default")
 def cumprod(c: Context, x: Value, dim: int, *, dtype: object = None) -> Value:
     """Running product; integers and bools multiply in int64."""
-    return _running(c, x, dim, 1, c.b.multiply)
+    return _running(c, "prod", x, dim, 1, c.b.multiply)
 
 
 @lowering("aten.hash_tensor.default")

@@ -57,6 +57,9 @@ RUN_RECURRENCE: int
 RUN_RECURRENCE_BACKWARD: int
 """Address of the XLA_FFI_Handler that computes the gradients of one (`native/recurrence.h`)."""
 
+SCAN_ALONG: int
+"""Address of the XLA_FFI_Handler of running sums and products (`native/scan.h`)."""
+
 SORT_ROWS: int
 """Address of the XLA_FFI_Handler that sorts rows (`native/sort.h`)."""
 

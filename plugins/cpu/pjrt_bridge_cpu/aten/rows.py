@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pjrt_bridge.stablehlo import Builder, TensorType, Value
+from pjrt_bridge.stablehlo.kernel_attributes import Scan
 from pjrt_bridge.torch_interop.lowering.api import Context, Kernels, normalize_dim
 from pjrt_bridge_cpu.aten import operators
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
@@ -61,12 +62,24 @@ def log_softmax(
 
 
 def running(
-    operator: Operator, c: Context, use: UsableKernels, x: Value, dim: int, *, dtype: object = None
+    operator: Operator,
+    how: Scan,
+    c: Context,
+    use: UsableKernels,
+    x: Value,
+    dim: int,
+    *,
+    dtype: object = None,
 ) -> Value | None:
-    """`aten.cumsum`, `cumprod` and `logcumsumexp` in the element type of the argument."""
-    if c.output.dtype != x.dtype:
+    """`aten.cumsum`, `cumprod` and `logcumsumexp` in the element type of the argument.
+
+    PyTorch's kernels go down columns one element at a time, so they are for what `Kernels.scan` has
+    no other one for.
+    """
+    if c.output.dtype != x.dtype or not x.rank:
         return None
-    return only(_along(operator, c, use, x, dim, ("out",), 4, {}))
+    found = c.kernels.scan(c.b, how, x, normalize_dim(dim, x.rank))
+    return only(_along(operator, c, use, x, dim, ("out",), 4, {})) if found is None else found
 
 
 def topk(
@@ -173,9 +186,9 @@ def _takes(x: Value, least: int) -> bool:
 
 RULES: Mapping[str, KernelRule] = {
     "aten._log_softmax.default": log_softmax,
-    "aten.cumsum.default": partial(running, operators.CUMSUM),
-    "aten.cumprod.default": partial(running, operators.CUMPROD),
-    "aten.logcumsumexp.default": partial(running, operators.LOGCUMSUMEXP),
+    "aten.cumsum.default": partial(running, operators.CUMSUM, "sum"),
+    "aten.cumprod.default": partial(running, operators.CUMPROD, "prod"),
+    "aten.logcumsumexp.default": partial(running, operators.LOGCUMSUMEXP, "logsumexp"),
     "aten.topk.default": topk,
 }
 """By operator of a graph."""

@@ -26,6 +26,7 @@
  *     recurrence.c another one: a recurrent layer over all steps of time (cells.h, panels.h)
  *     reduce.c     another one: an elementwise expression, reduced
  *     run.c        a part of a call: tensors of buffers, and the operator
+ *     scan.c       another one: running sums and products
  *     sort.c       another one: sorts of rows
  *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
@@ -54,6 +55,7 @@
 #include "positions.h"
 #include "recurrence.h"
 #include "reduce.h"
+#include "scan.h"
 #include "sort.h"
 #include "thin.h"
 #include "torch.h"
@@ -234,6 +236,7 @@ PyInit__aten(void)
         add_address(module, "POOL_POSITIONS", (void *)pool_positions) ||
         add_address(module, "RUN_RECURRENCE", (void *)run_recurrence) ||
         add_address(module, "RUN_RECURRENCE_BACKWARD", (void *)run_recurrence_backward) ||
+        add_address(module, "SCAN_ALONG", (void *)scan_along) ||
         add_address(module, "SORT_ROWS", (void *)sort_rows) ||
         add_address(module, "SUM_BAGS", (void *)sum_bags) ||
         add_address(module, "TOTAL_ALONG", (void *)total_along) ||
