@@ -63,8 +63,7 @@ class Kernels(ExpressionKernels, PositionKernels, ScanKernels):
         Args:
             since: the version that the caller knows. Where it is another one already, the function
                 is called at once.
-            told: must return soon, and raise nothing. Where there will be no other version, as
-                here, it is never called.
+            told: must return soon, and raise nothing; here, where nothing changes, never called.
         """
 
     def takes(self, composite: Composite) -> bool:
