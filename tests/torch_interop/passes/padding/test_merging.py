@@ -15,6 +15,8 @@ from tests.torch_interop.passes.padding.rows import (
     with_gradients,
 )
 
+Scores = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
 N = SIZE
 torch.manual_seed(0)
 X = torch.randn(N, 4)
@@ -116,19 +118,22 @@ def test_training_with_attention_along_one_axis_of_images() -> None:
 def test_what_stands_in_padding_when_sizes_are_equal_by_chance() -> None:
     """A number of the graph and a size of an argument, both padded: rows are divided anew."""
 
-    def scores_of(heads: int, queries: int, keys: int, size: int) -> Callable[..., torch.Tensor]:
-        def scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def scores_of(batch: int, heads: int, queries: int, keys: int, size: int) -> Scores:
+        def scores(
+            q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, added: torch.Tensor
+        ) -> torch.Tensor:
             q, k, v = (
                 x.view(x.shape[0], x.shape[1], heads, size).permute(0, 2, 1, 3) for x in (q, k, v)
             )
-            left, right = q.reshape(heads, -1, size), k.reshape(heads, -1, size)
-            found = torch.bmm(left, right.transpose(1, 2)).view(1, heads, queries, keys)
-            return found.relu() @ v
+            left, right = (x.reshape(batch * heads, -1, size) for x in (q, k))
+            found = torch.bmm(left, right.transpose(1, 2)).view(batch, heads, queries, keys)
+            return found + added[..., :1]
 
         return scores
 
-    function = scores_of(1, 5, 16, 4)
-    given = torch.randn(1, 5, 4), torch.randn(1, 16, 4), torch.randn(1, 16, 4)
+    function = scores_of(1, 1, 5, 16, 4)
+    given = [torch.randn(1, length, 4) for length in (5, 16, 16)]
+    given.append(torch.randn(1, 1, 1, 16))
     torch._dynamo.reset()
     found = torch.compile(function, backend="pjrt", dynamic=True)(*given)
     torch.testing.assert_close(found, function(*given))
