@@ -167,6 +167,23 @@ def test_operators_of_pytorch(dtype: torch.dtype) -> None:
     assert calls >= (6 if dtype == torch.float64 else 7)
 
 
+def test_what_is_reversed_before_and_behind_is_scanned_backward() -> None:
+    """As gradients are: nothing is reversed in memory."""
+    x = torch.randn(30, 40, generator=torch.Generator().manual_seed(0))
+
+    def suffixes(x: torch.Tensor) -> torch.Tensor:
+        return x.flip(0).cumsum(0).flip(0)
+
+    text = emitted(suffixes, x)
+    assert text.count(f"@{TARGET}(") == 1
+    assert "stablehlo.reverse" not in text
+    torch.testing.assert_close(torch.compile(suffixes, backend="pjrt")(x), suffixes(x))
+    one = torch.compile(lambda x: x.flip(0).cumsum(0), backend="pjrt")(x)
+    torch.testing.assert_close(one, x.flip(0).cumsum(0))
+    other = torch.compile(lambda x: x.flip(0, 1).cumsum(0).flip(1), backend="pjrt")(x)
+    torch.testing.assert_close(other, x.flip(0, 1).cumsum(0).flip(1))
+
+
 def test_gradients() -> None:
     x = torch.randn(30, 40, generator=torch.Generator().manual_seed(0))
     sides = [x.clone().requires_grad_() for _ in range(2)]

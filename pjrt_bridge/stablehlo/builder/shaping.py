@@ -13,6 +13,7 @@ from pjrt_bridge.stablehlo.builder.values import (
     Origin,
     PairBody,
     Repeats,
+    Reverses,
     Value,
     check_length,
     paired,
@@ -110,8 +111,12 @@ class ShapeOps(Emitter):
         return self._emit_one("stablehlo.concatenate", xs, {"dimension": self._int(dim)})
 
     def reverse(self, x: Value, dims: Sequence[int]) -> Value:
-        """X with the order of elements reversed along the dimensions."""
-        return self._emit_one("stablehlo.reverse", (x,), {"dimensions": self._dims(dims)})
+        """X backwards along the dimensions; what was reversed so is as it was before."""
+        own = frozenset(dims)
+        if x.reverses is not None and x.reverses.dims == own:
+            return x.reverses.value
+        made = self._emit_one("stablehlo.reverse", (x,), {"dimensions": self._dims(dims)})
+        return replace(made, reverses=Reverses(x, own))
 
     def dynamic_slice(self, x: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Value:
         """A window of the given sizes at run-time starts, which are clamped into x.

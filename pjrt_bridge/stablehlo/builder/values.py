@@ -35,6 +35,8 @@ class Value:
             element type has them all. None where it was not.
         repeats: what it has the elements of, repeated along other dimensions; None where it was
             computed.
+        reverses: what it has the elements of, backwards along some dimensions; None where it was
+            computed.
     """
 
     type: TensorType
@@ -44,6 +46,7 @@ class Value:
     exact: Value | None = field(default=None, repr=False)
     widened: Value | None = field(default=None, repr=False)
     repeats: Repeats | None = field(default=None, repr=False)
+    reverses: Reverses | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,6 +85,19 @@ class Origin:
 
     value: Value
     permutation: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reverses:
+    """What a value has the elements of, backwards.
+
+    Attributes:
+        value: the other.
+        dims: the dimensions that are reversed.
+    """
+
+    value: Value
+    dims: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

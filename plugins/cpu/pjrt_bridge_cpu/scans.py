@@ -41,6 +41,10 @@ class Scans(Kernels):
         self, b: Builder, how: Scan, x: Value, dim: int, *, backward: bool = False
     ) -> Value | None:
         """See `Kernels.scan`."""
+        if x.reverses is not None and x.reverses.dims == {dim}:
+            # As the gradient of a sum is written; a caller that reverses the result gets it as is.
+            found = self.scan(b, how, x.reverses.value, dim, backward=not backward)
+            return None if found is None else b.reverse(found, (dim,))
         if not (self.can_scan and x.size >= LEAST and takes(how, x.dtype)):
             return super().scan(b, how, x, dim, backward=backward)
         return b.reshape(scan_along(b, how, in_three(b, x, dim), backward=backward), x.shape)
