@@ -54,10 +54,6 @@ def _row(*more: Any, **named: Any) -> Callable[[int, torch.dtype], Call]:
     return lambda size, dtype: ((_drawn(dtype, size), *more), named)
 
 
-def _factors(size: int, dtype: torch.dtype) -> Call:
-    return ((1 + torch.randn(size) / 1000).to(dtype), 0), {}
-
-
 def _peaks(size: int, dtype: torch.dtype) -> Call:
     """The ten largest differ, also in bfloat16; all where there are fewer."""
     x, count = torch.randn(size), min(10, size)
@@ -86,9 +82,6 @@ def _heads(work: int, dtype: torch.dtype) -> Call:
 ENTRIES = {
     "softmax": Large("_softmax.out", _row(0), rows.LEAST),
     "log_softmax": Large("_log_softmax.out", _row(0), rows.LEAST),
-    "cumsum": Large("cumsum.out", _row(0), rows.LEAST),
-    "cumprod": Large("cumprod.out", _factors, rows.LEAST),
-    "logcumsumexp": Large("logcumsumexp.out", _row(0), rows.LEAST),
     "topk": Large("topk.values", _peaks, rows.LEAST_SELECTED),
     "mm": Large("mm.out", _layer, products.LEAST),
     "nn.functional.conv2d": Large("mkldnn_convolution.default", _image, small_convolutions.MOST),
