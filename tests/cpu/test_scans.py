@@ -80,7 +80,7 @@ def expected(how: Scan, x: torch.Tensor, dim: int, *, backward: bool) -> torch.T
 def test_they_are_those_of_pytorch(client: Client, data: st.DataObject) -> None:
     """Bit for bit where the elements are combined in order, or are integers."""
     how = data.draw(st.sampled_from(HOWS))
-    takes = FLOATS[:2] if how == "logsumexp" else (*FLOATS, *WHOLE)
+    takes = {"sum": (*FLOATS, *WHOLE), "prod": FLOATS, "logsumexp": FLOATS[:2]}[how]
     dtype = data.draw(st.sampled_from(takes))
     # Vectors, blocks of columns, lines side by side, and what is left of each.
     lengths, widths = (1, 7, 8, 63, 200, 1100), (1, 2, 5, 15, 16, 33, 600)
@@ -102,7 +102,7 @@ def test_they_are_those_of_pytorch(client: Client, data: st.DataObject) -> None:
 def test_large_ones_are_divided_among_threads(
     client: Client, how: Scan, shape: tuple[int, ...], backward: bool
 ) -> None:
-    types = (torch.float32,) if how == "logsumexp" else (torch.float32, torch.int64)
+    types = (torch.float32, torch.int64) if how == "sum" else (torch.float32,)
     for dtype in types:
         x = drawn(0, shape, dtype, how)
         for dim in range(len(shape)):

@@ -5,6 +5,8 @@ XLA's CPU compiler makes windows of them, or several passes over memory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pjrt_bridge.dtypes import DType
@@ -25,7 +27,12 @@ HOWS: tuple[Scan, ...] = ("sum", "prod", "logsumexp")
 """By their numbers in the call."""
 
 _FLOATS = ("float32", "bfloat16")
-_NUMBERS = (*_FLOATS, "float64", "int32", "int64")
+_TAKEN: Mapping[Scan, tuple[str, ...]] = {
+    "sum": (*_FLOATS, "float64", "int32", "int64"),
+    "prod": (*_FLOATS, "float64"),
+    "logsumexp": _FLOATS,
+}
+"""Names of element types."""
 
 
 class Scans(Kernels):
@@ -57,7 +64,7 @@ def can_scan(client: Client) -> bool:
 
 def takes(how: Scan, dtype: DType) -> bool:
     """Whether the call combines elements of a type."""
-    return dtype.name in (_FLOATS if how == "logsumexp" else _NUMBERS)
+    return dtype.name in _TAKEN[how]
 
 
 def scan_along(b: Builder, how: Scan, x: Value, *, backward: bool) -> Value:

@@ -23,9 +23,8 @@ enum { WORTH_A_THREAD = 1 << 17 };
     {                                                                                              \
         return run_block(expression, work, block);                                                 \
     }
-#define PLAIN
 
-BLOCKS(PLAIN, run_portable)
+BLOCKS(FOR_PORTABLE, run_portable)
 BLOCKS(FOR_AVX2, run_avx2)
 BLOCKS(FOR_AVX512, run_avx512)
 

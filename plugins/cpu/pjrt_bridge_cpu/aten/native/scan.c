@@ -219,7 +219,7 @@ begin_of(const Scan *s, int64_t line)
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \
-    static void NAME##_portable(const Scan *s, int64_t begin, int64_t end)                         \
+    FOR_PORTABLE static void NAME##_portable(const Scan *s, int64_t begin, int64_t end)            \
     {                                                                                              \
         NAME(s, begin, end);                                                                       \
     }                                                                                              \
@@ -227,7 +227,8 @@ begin_of(const Scan *s, int64_t line)
     {                                                                                              \
         NAME(s, begin, end);                                                                       \
     }                                                                                              \
-    FOR_AVX512 static void NAME##_avx512(const Scan *s, int64_t begin, int64_t end)                \
+    FOR_AVX512 __attribute__((unused)) static void NAME##_avx512(const Scan *s, int64_t begin,     \
+                                                                 int64_t end)                      \
     {                                                                                              \
         NAME(s, begin, end);                                                                       \
     }
@@ -237,15 +238,11 @@ PREFIXES(sum_of_s32, int32_t, Words8, int32_t, Words8, +, 0, SAME_OF, SAME_OF)
 PREFIXES(sum_of_s64, int64_t, Longs8, int64_t, Longs8, +, 0, SAME_OF, SAME_OF)
 PREFIXES(sum_of_f32, float, Singles8, double, Reals8, +, 0, REALS_OF, SINGLES_OF)
 PREFIXES(sum_of_bf16, uint16_t, Halves8, float, Singles8, +, 0, SINGLES_OF_HALVES, HALVES_OF)
-PREFIXES(product_of_s32, int32_t, Words8, int32_t, Words8, *, 1, SAME_OF, SAME_OF)
-PREFIXES(product_of_s64, int64_t, Longs8, int64_t, Longs8, *, 1, SAME_OF, SAME_OF)
 #else
 #define sum_of_s32_prefixes NO_PREFIXES
 #define sum_of_s64_prefixes NO_PREFIXES
 #define sum_of_f32_prefixes NO_PREFIXES
 #define sum_of_bf16_prefixes NO_PREFIXES
-#define product_of_s32_prefixes NO_PREFIXES
-#define product_of_s64_prefixes NO_PREFIXES
 #endif
 
 #define AS_IT_IS(x) (x)
@@ -258,10 +255,6 @@ SCAN(sum_of_bf16, uint16_t, float, single_sum, 0, 0, from_bfloat16, to_bfloat16,
      sum_of_bf16_prefixes)
 SCAN(sum_of_f32, float, double, real_sum, 0, 0, AS_IT_IS, OF_REAL, 0, sum_of_f32_prefixes)
 SCAN(sum_of_f64, double, double, real_sum, 0, 0, AS_IT_IS, AS_IT_IS, 0, NO_PREFIXES)
-SCAN(product_of_s32, int32_t, int32_t, narrow_product, 1, 0, AS_IT_IS, AS_IT_IS, 0,
-     product_of_s32_prefixes)
-SCAN(product_of_s64, int64_t, int64_t, wide_product, 1, 0, AS_IT_IS, AS_IT_IS, 0,
-     product_of_s64_prefixes)
 SCAN(product_of_bf16, uint16_t, float, single_product, 1, 0, from_bfloat16, to_bfloat16, 0,
      NO_PREFIXES)
 SCAN(product_of_f32, float, double, real_product, 1, 0, AS_IT_IS, OF_REAL, 0, NO_PREFIXES)
@@ -279,16 +272,17 @@ typedef struct {
 } Kind;
 
 #define RUNS(NAME) {NAME##_portable, NAME##_avx2, NAME##_avx512}
+/* Of a kind that wider vectors make no faster, or that is rare. */
+#define NARROW(NAME) {NAME##_portable, NAME##_avx2, NAME##_avx2}
 static const Kind KINDS[HOWS][BF16 + 1] = {
     [SUM] = {
-        [S32] = {RUNS(sum_of_s32), true}, [S64] = {RUNS(sum_of_s64), true},
-        [F32] = {RUNS(sum_of_f32), true}, [F64] = {RUNS(sum_of_f64), false},
+        [S32] = {NARROW(sum_of_s32), true}, [S64] = {NARROW(sum_of_s64), true},
+        [F32] = {RUNS(sum_of_f32), true}, [F64] = {NARROW(sum_of_f64), false},
         [BF16] = {RUNS(sum_of_bf16), true},
     },
     [PRODUCT] = {
-        [S32] = {RUNS(product_of_s32), true}, [S64] = {RUNS(product_of_s64), true},
-        [F32] = {RUNS(product_of_f32), false}, [F64] = {RUNS(product_of_f64), false},
-        [BF16] = {RUNS(product_of_bf16), false},
+        [F32] = {NARROW(product_of_f32), false}, [F64] = {NARROW(product_of_f64), false},
+        [BF16] = {NARROW(product_of_bf16), false},
     },
     [LOGARITHM] = {
         [F32] = {RUNS(log_of_f32), false}, [BF16] = {RUNS(log_of_bf16), false},

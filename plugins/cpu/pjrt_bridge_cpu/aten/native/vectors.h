@@ -49,6 +49,13 @@ to_bfloat16(float value)
 
 typedef enum { PORTABLE, AVX2, AVX512 } Vectors;
 
+/* Processors of x86 without AVX2 are of before 2013: for them size counts, and not speed. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_PORTABLE __attribute__((optimize("Os")))
+#else
+#define FOR_PORTABLE
+#endif
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #define FOR_AVX2 __attribute__((target("avx2,fma")))
 #define FOR_AVX512                                                                                 \
