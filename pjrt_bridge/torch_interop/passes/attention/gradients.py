@@ -23,6 +23,7 @@ from pjrt_bridge.torch_interop.passes.attention.scores import (
     ScoreStep,
     Written,
     number_of,
+    side_of,
 )
 
 
@@ -76,16 +77,18 @@ def _with(written: Written, slope: fx.Node) -> WrittenGradients | None:
         return None
     scores, scale = undone
     of_query = _only(
-        user for user in _products(scores, side=0) if is_turned(_side(user, 1), written.turned_key)
+        user
+        for user in _products(scores, side=0)
+        if is_turned(side_of(user, 1), written.turned_key)
     )
     of_turned_key = _only(
-        user for user in _products(scores, side=1) if is_turned(_side(user, 0), written.query)
+        user for user in _products(scores, side=1) if is_turned(side_of(user, 0), written.query)
     )
     of_value = None
     for node in weights:
         for turned_weights in _turned(node):
             for user in _products(turned_weights, side=0):
-                if are_equal(_side(user, 1), grad_output) and turned(turned_weights) is node:
+                if are_equal(side_of(user, 1), grad_output) and turned(turned_weights) is node:
                     of_value, nodes = user, nodes | {user, turned_weights}
     nodes |= {node for node in (of_query, of_turned_key) if node is not None}
     return WrittenGradients(
@@ -93,14 +96,8 @@ def _with(written: Written, slope: fx.Node) -> WrittenGradients | None:
     )
 
 
-def _side(product: fx.Node, at: int) -> fx.Node:
-    side = product.args[at]
-    assert isinstance(side, fx.Node)
-    return side
-
-
 def _turned(node: fx.Node) -> list[fx.Node]:
-    """The transposed of a node, or of one that has its elements in its shape."""
+    """The nodes that are the transposed of a node."""
     found = [user for user in node.users if turned(user) is node]
     inner = turned(node)
     return found if inner is None else [*found, inner]

@@ -52,17 +52,18 @@ def mask_of(graph: fx.Graph, written: Written) -> AddedMask | None:
             total = value if total is None else _call(graph, "add.Tensor", total, value)
     if total is None or not has_shape_at_end(total, shape(written.weights)[-1:]):
         return None
-    most = _call(graph, "amax.default", total, [-1], True)
+    known = constant_tensor(total)
+    by_numbers = any(step.hides_by_a_number for step in written.masks)
     empty = even = None
-    if not _sees_keys(total, lambda elements: elements > -math.inf):
-        empty = _call(graph, "eq.Scalar", most, -math.inf)
-    if any(step.hides_by_a_number for step in written.masks) and not _sees_keys(
-        total, lambda elements: elements > _FAR_BELOW
-    ):
-        even = _call(graph, "eq.Scalar", most, _FAR_BELOW)
+    may_be_empty = not _leaves_keys(known, lambda elements: elements > -math.inf)
+    may_be_even = by_numbers and not _leaves_keys(known, lambda elements: elements > _FAR_BELOW)
+    if may_be_empty or may_be_even:
+        most = _call(graph, "amax.default", total, [-1], True)
+        empty = _call(graph, "eq.Scalar", most, -math.inf) if may_be_empty else None
+        even = _call(graph, "eq.Scalar", most, _FAR_BELOW) if may_be_even else None
     # The kernel computes weights again from the logarithm of their sum, which has no digits left
     # for it where all that is added to a row is a large negative number.
-    is_seen = _sees_keys(total, lambda elements: elements > _LOW)
+    is_seen = _leaves_keys(known, lambda elements: elements > _LOW)
     is_hidden = all(step.condition is not None for step in written.masks)
     is_simple = even is None or len(written.masks) == 1
     return AddedMask(total, empty, even, is_seen or (is_hidden and is_simple))
@@ -90,8 +91,8 @@ def _small(value: Any) -> fx.Node:
 
 def _hidden(graph: fx.Graph, condition: fx.Node, step: ScoreStep, total: fx.Node | None) -> fx.Node:
     """What was added before, but where scores are hidden."""
-    is_number = step.hides_by_a_number and not _sees_keys(
-        condition, lambda elements: elements == step.is_kept
+    is_number = step.hides_by_a_number and not _leaves_keys(
+        constant_tensor(condition), lambda elements: elements == step.is_kept
     )
     device = compat.promise(condition).device
     hidden, zero = (
@@ -103,9 +104,8 @@ def _hidden(graph: fx.Graph, condition: fx.Node, step: ScoreStep, total: fx.Node
     return _call(graph, "where.self", condition, *chosen)
 
 
-def _sees_keys(mask: fx.Node, seen: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Whether a mask is known to leave a key to each query."""
-    known = constant_tensor(mask)
+def _leaves_keys(known: torch.Tensor | None, seen: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Whether a mask, of known elements or not, is known to leave a key to each query."""
     if known is None:
         return False
     with compat.real_tensors():

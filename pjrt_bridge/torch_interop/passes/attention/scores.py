@@ -86,22 +86,22 @@ class Written:
     @property
     def query(self) -> fx.Node:
         """The left side of the first product: (batches, queries, size)."""
-        return _side(self.first, 0)
+        return side_of(self.first, 0)
 
     @property
     def turned_key(self) -> fx.Node:
         """Its right side: (batches, size, keys)."""
-        return _side(self.first, 1)
+        return side_of(self.first, 1)
 
     @property
     def weights(self) -> fx.Node:
         """The left side of the last product: (batches, queries, keys)."""
-        return _side(self.last, 0)
+        return side_of(self.last, 0)
 
     @property
     def value(self) -> fx.Node:
         """Its right side: (batches, keys, size)."""
-        return _side(self.last, 1)
+        return side_of(self.last, 1)
 
     @property
     def scale(self) -> float:
@@ -114,7 +114,8 @@ class Written:
         return tuple(step for step in self.steps if step.is_mask)
 
 
-def _side(product: fx.Node, at: int) -> fx.Node:
+def side_of(product: fx.Node, at: int) -> fx.Node:
+    """A factor of a product: the left one, 0, or the right one."""
     side = product.args[at]
     assert isinstance(side, fx.Node)
     return side
@@ -124,7 +125,7 @@ def attention_ending_with(last: fx.Node) -> Written | None:
     """The attention whose last product a node is; None where it is none, or was erased."""
     if compat.operator_name(last.target) not in PRODUCTS or not last.all_input_nodes:
         return None
-    weights = behind(_side(last, 0))
+    weights = behind(side_of(last, 0))
     softmax = weights.same[-1]
     if compat.operator_name(softmax.target) != "aten._softmax.default":
         return None

@@ -8,22 +8,6 @@
 
 #include "vectors.h"
 
-INLINE double
-double_of_bits(uint64_t bits)
-{
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-INLINE uint64_t
-bits_of_double(double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* exp(x) to 1e-13 of itself, for x <= 0; a NaN stays one. Below -708 it is exp(-708). */
 INLINE double
 exponential_of_negative(double x)

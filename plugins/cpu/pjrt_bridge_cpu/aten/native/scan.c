@@ -36,22 +36,26 @@ typedef struct {
 /* -- steps ----------------------------------------------------------------------------------- */
 
 /* Combine an element with what two numbers hold of those before it; gives the result there. */
-#define STEPS_OF(NAME, TYPE, UNSIGNED)                                                             \
+#define SUMS_OF(NAME, TYPE, UNSIGNED)                                                              \
     INLINE TYPE NAME##_sum(TYPE x, TYPE *total, TYPE *unused)                                      \
     {                                                                                              \
         (void)unused;                                                                              \
         return *total = (TYPE)((UNSIGNED)*total + (UNSIGNED)x);                                    \
-    }                                                                                              \
+    }
+
+#define PRODUCTS_OF(NAME, TYPE)                                                                    \
     INLINE TYPE NAME##_product(TYPE x, TYPE *total, TYPE *unused)                                  \
     {                                                                                              \
         (void)unused;                                                                              \
-        return *total = (TYPE)((UNSIGNED)*total * (UNSIGNED)x);                                    \
+        return *total = *total * x;                                                                \
     }
 
-STEPS_OF(narrow, int32_t, uint32_t)
-STEPS_OF(wide, int64_t, uint64_t)
-STEPS_OF(single, float, float)
-STEPS_OF(real, double, double)
+SUMS_OF(narrow, int32_t, uint32_t)
+SUMS_OF(wide, int64_t, uint64_t)
+SUMS_OF(single, float, float)
+SUMS_OF(real, double, double)
+PRODUCTS_OF(single, float)
+PRODUCTS_OF(real, double)
 
 /* What is held is the largest element, and the sum of the exponentials of the others' differences
  * from it: together with its own, which is 1, small ones would be rounded away. */

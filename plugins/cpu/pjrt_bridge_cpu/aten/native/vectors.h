@@ -32,6 +32,22 @@ bits_of_float(float value)
     return bits;
 }
 
+INLINE double
+double_of_bits(uint64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE uint64_t
+bits_of_double(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 INLINE float
 from_bfloat16(uint16_t half)
 {

@@ -12,22 +12,6 @@
 /* Up to here the product of a float32 and the first part of 2 / pi is exact. */
 #define MOST_TURNED 16777216.0F
 
-INLINE uint64_t
-bits_of_double(double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-INLINE double
-double_of_bits(uint64_t bits)
-{
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* Up to here three numbers of float32 are enough for a quarter turn, if products are exact. */
 #define MOST_NEAR 8192.0F
 
