@@ -24,6 +24,7 @@ from typing import Any, Protocol, runtime_checkable
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode, OptionError
 from pjrt_bridge.runtime.ownership.callbacks import calling_back
+from pjrt_bridge.runtime.ownership.signals import answered
 from pjrt_bridge.wrong_arguments import wrong
 
 
@@ -184,7 +185,7 @@ def _callback(struct: str, work: Callable[[KeyValueStore, str, Any], None]) -> A
                     ErrorCode.FAILED_PRECONDITION, "the client of this key-value store has ended"
                 )
             # What a plugin's objects free while a plugin waits for this call has to wait, too.
-            with calling_back():
+            with calling_back(), answered():
                 work(registration.store, key, args)
             return None
         except _Failure as error:

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import TypeVar, cast
 
 from pjrt_bridge.runtime.ownership.process import process
+from pjrt_bridge.runtime.ownership.signals import blocked
 
 _T = TypeVar("_T")
 
@@ -59,7 +60,8 @@ def interruptible(function: Callable[[], _T]) -> _T:
 
 def _work(context: Context, function: Callable[[], _T], outcome: _OutcomeQueue) -> None:
     try:
-        found = context.run(function)
+        with blocked():
+            found = context.run(function)
     except BaseException as error:
         outcome.put((None, error))
     else:

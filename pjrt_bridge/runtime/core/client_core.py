@@ -18,6 +18,7 @@ from pjrt_bridge.runtime.core.platforms import PlatformSpec
 from pjrt_bridge.runtime.core.plugin_core import PluginCore
 from pjrt_bridge.runtime.keyvalue import KeyValueStore, Registration, check_store
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
+from pjrt_bridge.runtime.ownership.signals import blocked
 from pjrt_bridge.wrong_arguments import checked_methods, wrong
 
 
@@ -73,12 +74,13 @@ class ClientCore(Extensible, ABC):
         self.handle = Handle(api, "Client", None)
         try:
             self.handle.keeps = registration
-            self.handle.make(
-                "Client_Create",
-                create_options=encoded,
-                num_options=len(self.options),
-                **(registration.arguments if registration else {}),
-            )
+            with blocked():
+                self.handle.make(
+                    "Client_Create",
+                    create_options=encoded,
+                    num_options=len(self.options),
+                    **(registration.arguments if registration else {}),
+                )
             del keep
             self._describe()
         except BaseException:

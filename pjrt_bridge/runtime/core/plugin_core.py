@@ -10,6 +10,7 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue, decode_named_values
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime.core.platforms import OptionType
+from pjrt_bridge.runtime.ownership.signals import blocked
 from pjrt_bridge.wrong_arguments import checked_methods
 
 
@@ -45,7 +46,8 @@ class PluginCore:
         self.extensions: tuple[chain.Extension, ...] = chain.walk(
             api.extension_start, plugin=api.plugin
         )
-        api.call("Plugin_Initialize")
+        with blocked():
+            api.call("Plugin_Initialize")
         self.attributes: Mapping[str, NamedValue] = _attributes(api)
 
     @property

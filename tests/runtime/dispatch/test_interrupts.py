@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests import forked
@@ -115,3 +117,41 @@ print(heard > 10)
 
 def test_signals_that_raise_nothing_change_nothing() -> None:
     assert run(HANDLERS) == ["True"]
+
+
+OTHER_THREADS = """
+import ctypes, os, signal, threading, time
+import torch
+
+compiled = torch.compile(
+    lambda x: (x @ x).tanh() @ x, backend="pjrt", options={"fallback": "error"}
+)
+x = torch.randn(1200, 1200) / 30
+expected = compiled(x)
+signal.signal(signal.SIGALRM, lambda *_: None)
+python = {thread.native_id for thread in threading.enumerate()}
+# The number of the system call differs between processors.
+tgkill, over, sent = ctypes.CDLL(None).tgkill, threading.Event(), 0
+
+def send():
+    global sent
+    while not over.wait(0.001):
+        for thread in {int(name) for name in os.listdir("/proc/self/task")} - python:
+            sent += tgkill(os.getpid(), thread, signal.SIGALRM) == 0
+
+sender = threading.Thread(target=send)
+sender.start()
+python.add(sender.native_id)
+for _ in range(20):
+    assert torch.equal(compiled(x), expected)
+over.set()
+sender.join()
+print(sent > 10)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs the system's threads")
+def test_signals_to_threads_of_the_plugin_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Products are XLA's, whose threads write over the heap where one handles a signal.
+    monkeypatch.setenv("PJRT_BRIDGE_ATEN", "off")
+    assert run(OTHER_THREADS) == ["True"]

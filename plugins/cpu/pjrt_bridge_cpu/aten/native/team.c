@@ -77,10 +77,13 @@ grow(int64_t count)
 {
     if (team.helpers >= count)
         return;
-    sigset_t all, before;
-    sigfillset(&all);
-    /* Signals are for threads that know of Python. */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    static const int OWN[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+    sigset_t others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof OWN / sizeof *OWN; i++)
+        sigdelset(&others, OWN[i]);
+    /* Signals are for threads that know of Python, except of what a thread did itself. */
+    pthread_sigmask(SIG_SETMASK, &others, &before);
     for (pthread_t thread; team.helpers < count && team.helpers < MOST; team.helpers++) {
         if (pthread_create(&thread, NULL, help, &team.each[team.helpers]))
             break;
