@@ -42,6 +42,14 @@ LARGEST = 1 << 19
 are awake for most of a larger loop, which keeps its numbers in registers: a call takes 1.6 of its
 time for a GELU of 2 million elements, and 0.9 for one of 400,000."""
 
+MOST_WORK = 3 << 20
+"""Elements times operations up to which an expression is a call, for the same reason: it takes 2.1
+of the loop's time for five operations and 4 million elements, and 0.9 for a million. Several
+results are always a call, because the compiler would compute what they share in the loop of each."""
+
+_FREE = ("read", "number")
+"""Steps that are no operations."""
+
 COSTS = {"erf": 3, "exponential": 1, "log": 2, "logistic": 1, "tanh": 2}
 """Of functions, about; those of an expression are costly together from 2 on."""
 
@@ -62,11 +70,17 @@ class FusedExpressions(Kernels):
         self, b: Builder, expression: Expression, operands: Sequence[Value]
     ) -> Sequence[Value] | None:
         """See `Kernels.expression`."""
-        cost = sum(COSTS.get(step.operation, 0) for step in expression.steps)
-        is_loop = cost >= 2 and expression.size > LARGEST
-        if not self.can_compute or is_loop:
+        if not self.can_compute or _is_loop(expression):
             return None
         return compute(b, expression, operands)
+
+
+def _is_loop(expression: Expression) -> bool:
+    """Whether the loop of XLA's compiler takes less time than the call."""
+    if sum(COSTS.get(step.operation, 0) for step in expression.steps) >= 2:
+        return expression.size > LARGEST
+    work = expression.size * sum(step.operation not in _FREE for step in expression.steps)
+    return work > MOST_WORK and len(expression.results) == 1
 
 
 def can_compute(client: Client) -> bool:
