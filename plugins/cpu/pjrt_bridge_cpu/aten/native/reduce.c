@@ -55,23 +55,59 @@ neutral(How how)
     return how == SUM ? 0.0F : how == LARGEST ? -INFINITY : INFINITY;
 }
 
-/* Numbers that lie side by side. */
-INLINE float
-reduce_run(How how, const float *x, int64_t count)
+/* Numbers that lie side by side, of which each `SIDES`-th is reduced to one. */
+INLINE void
+reduce_sides(How how, const float *x, int64_t count, float *restrict sides)
 {
-    float sides[SIDES], result = neutral(how);
     for (int side = 0; side < SIDES; side++)
-        sides[side] = result;
+        sides[side] = neutral(how);
     int64_t i = 0;
     for (; i + SIDES <= count; i += SIDES)
         INDEPENDENT for (int side = 0; side < SIDES; side++)
             sides[side] = reduced(how, sides[side], x[i + side]);
-    for (; i < count; i++)
-        result = reduced(how, result, x[i]);
-    for (int half = SIDES / 2; half; half /= 2)
-        for (int side = 0; side < half; side++)
-            sides[side] = reduced(how, sides[side], sides[side + half]);
-    return reduced(how, result, sides[0]);
+    INDEPENDENT for (int64_t side = 0; side < count - i; side++)
+        sides[side] = reduced(how, sides[side], x[i + side]);
+}
+
+/* The first of the sides, by the ones behind them. A loop of a number that the compiler knows is
+ * none. */
+#define FOLD(HALF)                                                                                 \
+    INDEPENDENT for (int side = 0; side < HALF; side++)                                            \
+        sides[side] = reduced(how, sides[side], sides[side + HALF])
+
+/* The sides, reduced to four. */
+INLINE void
+fold_to_four(How how, float *sides)
+{
+    FOLD(16);
+    FOLD(8);
+    FOLD(4);
+}
+
+_Static_assert(SIDES == 32, "the sides are folded in other steps");
+
+INLINE float
+reduce_run(How how, const float *x, int64_t count)
+{
+    float sides[SIDES];
+    reduce_sides(how, x, count, sides);
+    fold_to_four(how, sides);
+    return reduced(how, reduced(how, sides[0], sides[2]), reduced(how, sides[1], sides[3]));
+}
+
+/* Four rows, of which each is reduced as above. */
+INLINE void
+reduce_four(How how, const float *x, int64_t length, float *results)
+{
+    float sides[4][SIDES], turned[4][4];
+    for (int row = 0; row < 4; row++)
+        reduce_sides(how, x + row * length, length, sides[row]);
+    for (int row = 0; row < 4; row++)
+        fold_to_four(how, sides[row]);
+    turn_four(turned[0], sides[0], SIDES, 4);
+    for (int row = 0; row < 4; row++)
+        results[row] = reduced(how, reduced(how, turned[0][row], turned[2][row]),
+                               reduced(how, turned[1][row], turned[3][row]));
 }
 
 INLINE void
@@ -121,7 +157,14 @@ reduce_rows(How how, const Reduction *reduction, Sums *sums, int64_t begin, int6
     for (int64_t outer = begin; outer < end; outer += most) {
         const int64_t rows = end - outer < most ? end - outer : most;
         const float *found = run_at(reduction, sums, outer * length, rows * length);
-        for (int64_t row = 0; row < rows; row++)
+        int64_t row = 0;
+        for (; row + 4 <= rows; row += 4) {
+            float results[4];
+            reduce_four(how, found + row * length, length, results);
+            for (int k = 0; k < 4; k++)
+                put(reduction, outer + row + k, 0, 0, results[k]);
+        }
+        for (; row < rows; row++)
             put(reduction, outer + row, 0, 0, reduce_run(how, found + row * length, length));
     }
 }
