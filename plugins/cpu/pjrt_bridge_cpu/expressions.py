@@ -44,8 +44,9 @@ time for a GELU of 2 million elements, and 0.9 for one of 400,000."""
 
 MOST_WORK = 3 << 20
 """Elements times operations up to which an expression is a call, for the same reason: it takes 2.1
-of the loop's time for five operations and 4 million elements, and 0.9 for a million. Several
-results are always a call, because the compiler would compute what they share in the loop of each."""
+of the loop's time for five operations and 4 million elements, and 0.9 for a million. With several
+results, or results in the memory of arguments, as those of optimizers, it is always a call: loops
+would compute and read again what the results share."""
 
 _FREE = ("read", "number")
 """Steps that are no operations."""
@@ -80,7 +81,8 @@ def _is_loop(expression: Expression) -> bool:
     if sum(COSTS.get(step.operation, 0) for step in expression.steps) >= 2:
         return expression.size > LARGEST
     work = expression.size * sum(step.operation not in _FREE for step in expression.steps)
-    return work > MOST_WORK and len(expression.results) == 1
+    is_shared = len(expression.results) > 1 or bool(expression.overwritten)
+    return work > MOST_WORK and not is_shared
 
 
 def can_compute(client: Client) -> bool:
