@@ -9,7 +9,7 @@ symbol, until something else than arithmetic uses the tensor.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,13 +40,22 @@ _WHOLE = frozenset(
 _TAKE_SIZES = frozenset(
     (
         *("view", "reshape", "expand", "repeat", "as_strided", "narrow", "unflatten"),
-        *("new_zeros", "new_ones", "new_empty", "new_full"),
+        *("new_zeros", "new_ones", "new_empty", "new_full", "roll", "split", "tril", "triu"),
     )
 )
 """Methods whose arguments are sizes, or are numbers where they are tensors."""
 
-_FUNCTIONS_OF_SIZES = frozenset((torch._C._nn.pad, torch.constant_pad_nd, torch.narrow))
+_FUNCTIONS_OF_SIZES = frozenset(
+    (
+        *(torch._C._nn.pad, torch.constant_pad_nd, torch.narrow, torch.roll, torch.split),
+        *(torch.zeros, torch.ones, torch.empty, torch.full, torch.arange, torch.eye),
+        *(torch.tril, torch.triu),
+    )
+)
 """Functions whose arguments are sizes, or are numbers where they are tensors."""
+
+_CLAMPING = frozenset(("clamp", "clip", torch.clamp, torch.clip))
+"""Methods and functions with two bounds, which are numbers if one of them is."""
 
 _NUMBERS = frozenset(("item", "tolist", "__int__", "__index__"))
 """Methods that give the number in a tensor."""
@@ -70,7 +79,7 @@ def _trace_functions(is_for_us: Callable[[Any], bool]) -> None:
         if not is_for_us(tx):
             return before(self, tx, args, kwargs)
         number = _number_made(self.value, tx, args, kwargs)
-        if self.value in _FUNCTIONS_OF_SIZES:
+        if self.value in _FUNCTIONS_OF_SIZES or _clamps_by_numbers(self.value, args[1:], kwargs):
             args = [with_numbers(tx, item) for item in args]
             kwargs = {key: with_numbers(tx, item) for key, item in kwargs.items()}
         if number is None:
@@ -80,6 +89,18 @@ def _trace_functions(is_for_us: Callable[[Any], bool]) -> None:
         return made if number is None else keep(tx, made, number)
 
     TorchInGraphFunctionVariable.call_function = call_function  # type: ignore[method-assign]
+
+
+def _clamps_by_numbers(function: Any, bounds: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Whether it clamps, and torch reads both bounds as numbers because one of them is one."""
+    if function not in _CLAMPING:
+        return False
+    given = [item.realize() for item in (*bounds, *named.values())]
+    return any(not isinstance(item, TensorVariable) and not _is_none(item) for item in given)
+
+
+def _is_none(item: Any) -> bool:
+    return bool(item.is_python_constant()) and item.as_python_constant() is None
 
 
 _ROUNDING = {torch.ceil: True, torch.floor: False}
@@ -205,7 +226,7 @@ def _trace_methods(is_for_us: Callable[[Any], bool]) -> None:
             number = value_of(tx, self)
             if number is not None:
                 return number
-        if name in _TAKE_SIZES:
+        if name in _TAKE_SIZES or _clamps_by_numbers(name, args, kwargs):
             args = [with_numbers(tx, item) for item in args]
             kwargs = {key: with_numbers(tx, item) for key, item in kwargs.items()}
         number = None if kwargs else _of_method(number_of(tx, self), name, args)

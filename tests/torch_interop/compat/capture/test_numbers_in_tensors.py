@@ -41,8 +41,37 @@ def _as_tensor(x: torch.Tensor) -> torch.Tensor:
     return x * count + count.float().sqrt() + (count / 3)
 
 
+def _clamped(x: torch.Tensor) -> torch.Tensor:
+    span = torch.tensor(min(x.size(1), 16))
+    y = torch.clamp(x * 20, 0, span * 2 - 1) + torch.clip(x * 20, min=-3, max=span)
+    return y + (x * 20).clamp(-span, 1) + (x * 20).clamp(max=span)
+
+
+def _clamped_whole_numbers(x: torch.Tensor) -> torch.Tensor:
+    count = torch.tensor(x.size(1))
+    at = torch.arange(x.size(1), dtype=torch.int32) * 2
+    return x * torch.clamp(at, 1, count)[:, None] + torch.clamp(at, -count, count)[:, None]
+
+
+def _created(x: torch.Tensor) -> torch.Tensor:
+    count = torch.tensor(x.size(1))
+    full = torch.full((2, count, 3), 0.5) + torch.zeros(2, count, 3) + torch.ones(2, count, 1)
+    return x * full + torch.arange(1, count + 1)[:, None]
+
+
+def _moved(x: torch.Tensor) -> torch.Tensor:
+    half = torch.tensor(x.size(1) // 2)
+    first, second = torch.split(x, [half, x.size(1) - half], 1)
+    rows = torch.tril(x.mT, half - 3).mT + x.mT.triu(half - 3).mT
+    return torch.roll(x, half, 1) + rows + torch.cat([second, first], 1)
+
+
 FUNCTIONS = {
-    item.__name__: item for item in (_viewed, _calculated, _strided, _as_number, _as_tensor)
+    item.__name__: item
+    for item in (
+        *(_viewed, _calculated, _strided, _as_number, _as_tensor),
+        *(_clamped, _clamped_whole_numbers, _created, _moved),
+    )
 }
 
 
