@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pjrt_bridge_cpu.aten.attention import AtenAttention
 from tests.torch_interop.helpers import compiled
+from tests.torch_interop.passes.attention import everywhere
 
 BATCH, HEADS, LENGTH, SIZE = 2, 3, 20, 8
 
 Written = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-@pytest.fixture(autouse=True)
-def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """All attention is joined that can be; an item for each that is emitted."""
-    emitted: list[bool] = []
-    own = AtenAttention.attention
-
-    def attention(self: Any, *args: Any) -> Any:
-        emitted.append(True)
-        return own(self, *args)
-
-    def attends(self: Any, dtype: Any, batches: int, queries: int, keys: int, **_: bool) -> bool:
-        return batches * queries * keys > 0
-
-    monkeypatch.setattr(AtenAttention, "attends", attends)
-    monkeypatch.setattr(AtenAttention, "attention", attention)
-    torch.compiler.reset()
-    yield emitted
-    torch.compiler.reset()
+@pytest.fixture(autouse=True, name="joined")
+def _joined() -> Iterator[list[bool]]:
+    """An item for each attention that is emitted."""
+    with everywhere.joined() as emitted:
+        yield emitted
 
 
 def heads(x: Tensor) -> Tensor:
