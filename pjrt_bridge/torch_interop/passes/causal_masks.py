@@ -42,6 +42,8 @@ def recognize_causal_masks(graph: fx.Graph) -> None:
             continue
         if {"dropout_p", "is_causal"} & node.kwargs.keys():
             continue
+        if not _keeps_hidden(node.kwargs.get("scale")):
+            continue
         if mask not in known:
             known[mask] = _is_causal(mask, compat.promise(node.args[query]).shape[2])
         if known[mask]:
@@ -51,6 +53,14 @@ def recognize_causal_masks(graph: fx.Graph) -> None:
     for mask, is_causal in known.items():
         if is_causal:
             _erase(mask)
+
+
+def _keeps_hidden(scale: Any) -> bool:
+    """Whether scores of -inf are hidden when they are multiplied by a scale.
+
+    A mask is added behind that; PyTorch's kernel multiplies what is hidden because of `is_causal`.
+    """
+    return scale is None or (isinstance(scale, (int, float)) and scale > 0)
 
 
 def _is_causal(mask: fx.Node, queries: Any) -> bool:

@@ -104,3 +104,16 @@ def test_a_mask_of_the_input_stays() -> None:
     before = str(module.graph)
     recognize_causal_masks(module.graph)
     assert str(module.graph) == before
+
+
+@pytest.mark.parametrize("scale", [-0.5, 0.0])
+def test_a_mask_stays_where_scores_of_minus_infinity_would_be_scaled(scale: float) -> None:
+    """PyTorch's kernel scales what is hidden because of `is_causal`, and gives NaN."""
+    given = sides()
+    mask = next(iter(CAUSAL.values()))
+    module = traced(lambda *given: attend(*given, attn_mask=mask(), scale=scale), *given)
+    recognize_causal_masks(module.graph)
+    module.recompile()
+    (node,) = attentions(module)
+    assert node.kwargs["attn_mask"] is not None
+    assert not module(*given).isnan().any()
