@@ -294,3 +294,19 @@ def test_lengths_that_depend_on_data(joined: list[bool]) -> None:
             found = called(*leaves, torch.arange(LENGTH) % 3 > 0)
         results.append([found.detach(), *torch.autograd.grad(found.square().sum(), leaves)])
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_strides_of_results_where_sizes_change(batch: int, joined: list[bool]) -> None:
+    def attention(q: Tensor, k: Tensor, v: Tensor, heads: int, size: int) -> Tensor:
+        q, k, v = (x.unflatten(-1, (heads, size)).transpose(1, 2) for x in (q, k, v))
+        return (q @ k.mT).softmax(-1) @ v
+
+    compiled = torch.compile(attention, backend="pjrt", dynamic=True)
+    for queries, keys in ((5, 7), (6, 7)):
+        q, k, v = (torch.randn(batch, rows, 16) for rows in (queries, keys, keys))
+        k.requires_grad_()
+        found, wanted = (function(q, k, v, 2, 8) for function in (compiled, attention))
+        assert found.stride() == wanted.stride()
+        torch.testing.assert_close(found, wanted)
+    assert joined
