@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
@@ -196,6 +197,7 @@ def _hidden(node: fx.Node) -> Iterator[tuple[ScoreStep, fx.Node]]:
     for inner, other, is_kept in ((rest, chosen, False), (chosen, rest, True)):
         hidden = number_of(other)
         if isinstance(inner, fx.Node) and hidden is not None and hidden <= _HIDING:
+            hidden = _rounded(hidden, compat.promise(node).dtype)
             yield ScoreStep(node, condition=condition, is_kept=is_kept, hidden=hidden), inner
 
 
@@ -205,13 +207,24 @@ def number_of(item: Any) -> float | None:
         return float(item)
     if not isinstance(item, fx.Node):
         return None
-    item = origin(item)
+    made = origin(item)
     place = {"aten.scalar_tensor.default": 0, "aten.full.default": 1}.get(
-        compat.operator_name(item.target) or ""
+        compat.operator_name(made.target) or ""
     )
-    if place is None or (compat.promise(item).dim() and place == 0):
+    if place is None or (compat.promise(made).dim() and place == 0):
         return None
-    return number_of(item.args[place])
+    found = number_of(made.args[place])
+    for node in (made, item):
+        found = None if found is None else _rounded(found, compat.promise(node).dtype)
+    return found
+
+
+def _rounded(number: float, dtype: torch.dtype) -> float:
+    """A number as a tensor has it: the least float32 is -inf in types of 16 bits."""
+    if not dtype.is_floating_point:
+        return number
+    with compat.real_tensors():
+        return float(torch.tensor(number, dtype=torch.float64, device="cpu").to(dtype))
 
 
 def _fits(written: Written) -> bool:

@@ -82,6 +82,10 @@ FORMS: dict[str, Written] = {
     "hidden by -inf": hidden_by(-math.inf),
     "hidden by -1e9": hidden_by(-1e9),
     "hidden by the least number": hidden_by(torch.finfo(torch.float32).min),
+    # In 16 bits it is -inf.
+    "replaced by the least number": lambda q, k, v, mask: weighted(
+        q, k, v, lambda s: torch.where(mask != 0, s, torch.finfo(torch.float32).min)
+    ),
     "causal": causal,
     "slopes": slopes,
     "einsums": einsums,
