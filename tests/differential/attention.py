@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import re
 import sys
 import time
 import warnings
@@ -74,6 +75,10 @@ _WEIGHTS = (
 _RESULTS = ("{0}", "{0} * 2", "{0}.transpose(1, 2).flatten(2)", "{0}.mT.contiguous()")
 
 
+_SIZE = re.compile(r"\b[bhtsd]\b")
+"""What a program calls batches, heads, queries, keys and the size of one."""
+
+
 def generate(seed: int, index: int) -> Program:
     """The program of a seed and an index."""
     rng = random.Random(f"attention {seed} {index}")
@@ -90,6 +95,14 @@ def generate(seed: int, index: int) -> Program:
         backward=backward,
         where=(seed, index),
     )
+
+
+def _line(text: str, operands: tuple[Operand, ...], target: str) -> Statement:
+    """A line of which sizes are operands, too, so that shrinking knows of them."""
+    sizes = sorted(set(_SIZE.findall(text)))
+    for number, size in enumerate(sizes, len(operands)):
+        text = re.sub(rf"\b{size}\b", f"{{{number}}}", text)
+    return Statement(text, (*operands, *map(Name, sizes)), target)
 
 
 def _calls(rng: random.Random) -> tuple[tuple[int, ...], ...]:
@@ -109,10 +122,10 @@ def _arguments(rng: random.Random, side: str, *, trains: bool) -> tuple[Statemen
     for number, (name, length) in enumerate((("q", "t"), ("k", "s"), ("v", "s"))):
         text = f"(fine(({side.format(length)}), {{0}}, {number}) / 4)"
         text += ".requires_grad_()" if trains and rng.random() < 0.8 else ""
-        made.append(Statement(text, (dtype,), name))
+        made.append(_line(text, (dtype,), name))
     sizes = [rng.choice(("1", size)) for size in "bht"]
     mask = ", ".join((*sizes, "s")[rng.choice((0, 0, 1, 2)) :])
-    made.append(Statement(f"fine(({mask}), {{0}}, 3) / 2", (dtype,), "m"))
+    made.append(_line(f"fine(({mask}), {{0}}, 3) / 2", (dtype,), "m"))
     return tuple(made)
 
 
@@ -123,7 +136,7 @@ def _attention(rng: random.Random, split: str) -> tuple[tuple[Statement, ...], O
     def write(text: str, *operands: Name) -> Name:
         if text == "{0}":
             return operands[0]
-        body.append(Statement(text, operands, f"v{len(body)}"))
+        body.append(_line(text, operands, f"v{len(body)}"))
         return Name(body[-1].target)
 
     query, key, value = (write(split, Name(name)) for name in "qkv")
@@ -178,11 +191,7 @@ class Found:
             kind = wrong[0].kind
 
             def fails(candidate: Program, way: Mode) -> bool:
-                try:
-                    return any(item.kind == kind for item in Judge(candidate).run(way))
-                except NameError:
-                    # The arguments are made with a size that was left out.
-                    return False
+                return any(item.kind == kind for item in Judge(candidate).run(way))
 
             test = as_test(*shrink(program, mode, fails, shrinking))
         told = "\n".join(f"#   {item}" for item in wrong)
