@@ -106,8 +106,12 @@ def _in_four(shape: Sequence[int], how: Pooling) -> tuple[int, int, int, int]:
 
 def can_pool(client: Client) -> bool:
     """Register the custom calls with a client's plugin; whether it makes them."""
-    targets = {MAXIMA: "MAXIMA", POSITIONS: "POSITIONS", GRADIENTS: "GRADIENTS"}
-    targets[AVERAGES] = "AVERAGES"
+    targets = {
+        MAXIMA: "MAXIMA",
+        POSITIONS: "POSITIONS",
+        GRADIENTS: "GRADIENTS",
+        AVERAGES: "AVERAGES",
+    }
     return all(can_call(client, target, f"POOL_{name}") for target, name in targets.items())
 
 

@@ -41,6 +41,8 @@ NORMALIZE_ROWS: int
 """Address of the XLA_FFI_Handler that normalizes rows (`native/norm.h`)."""
 
 POOL_AVERAGES: int
+"""Address of the XLA_FFI_Handler of averages of windows (`native/pool.h`)."""
+
 POOL_GRADIENTS: int
 """Address of the XLA_FFI_Handler that sums gradients of maxima (`native/pool.h`)."""
 
@@ -49,7 +51,6 @@ POOL_MAXIMA: int
 
 POOL_POSITIONS: int
 """Address of the XLA_FFI_Handler that finds where these are (`native/pool.h`)."""
-"""Address of the XLA_FFI_Handler of sums of windows (`native/pool.h`)."""
 
 RUN_RECURRENCE: int
 """Address of the XLA_FFI_Handler that runs a recurrent layer (`native/recurrence.h`)."""

@@ -55,7 +55,7 @@ neutral(How how)
     return how == SUM ? 0.0F : how == LARGEST ? -INFINITY : INFINITY;
 }
 
-/* Numbers that lie side by side, of which each `SIDES`-th is reduced to one. */
+/* Reduce numbers that lie side by side to `SIDES`: number i is reduced into side i % SIDES. */
 INLINE void
 reduce_sides(How how, const float *x, int64_t count, float *restrict sides)
 {
@@ -69,23 +69,25 @@ reduce_sides(How how, const float *x, int64_t count, float *restrict sides)
         sides[side] = reduced(how, sides[side], x[i + side]);
 }
 
-/* The first of the sides, by the ones behind them. A loop of a number that the compiler knows is
- * none. */
-#define FOLD(HALF)                                                                                 \
-    INDEPENDENT for (int side = 0; side < HALF; side++)                                            \
-        sides[side] = reduced(how, sides[side], sides[side + HALF])
+/* Reduce 2 * half sides to half as many. The compiler makes no loop where it knows their number. */
+INLINE void
+fold(How how, float *sides, int half)
+{
+    INDEPENDENT for (int side = 0; side < half; side++)
+        sides[side] = reduced(how, sides[side], sides[side + half]);
+}
 
-/* The sides, reduced to four. */
 INLINE void
 fold_to_four(How how, float *sides)
 {
-    FOLD(16);
-    FOLD(8);
-    FOLD(4);
+    fold(how, sides, 16);
+    fold(how, sides, 8);
+    fold(how, sides, 4);
 }
 
 _Static_assert(SIDES == 32, "the sides are folded in other steps");
 
+/* Reduce numbers that lie side by side to one. */
 INLINE float
 reduce_run(How how, const float *x, int64_t count)
 {
@@ -95,7 +97,7 @@ reduce_run(How how, const float *x, int64_t count)
     return reduced(how, reduced(how, sides[0], sides[2]), reduced(how, sides[1], sides[3]));
 }
 
-/* Four rows, of which each is reduced as above. */
+/* The same of each of four rows. */
 INLINE void
 reduce_four(How how, const float *x, int64_t length, float *results)
 {

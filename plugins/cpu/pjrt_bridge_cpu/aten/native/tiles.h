@@ -91,7 +91,7 @@ turn(float *to, const float *from, int64_t far, int64_t rows, int64_t columns)
             to[row * columns + column] = from[column * far + row];
     to += last;
     from += last * far;
-    /* A loop of a number that the compiler knows is none. */
+    /* The compiler makes no loop where it knows the number of columns. */
     if (columns - last == 1)
         turn_few(to, from, far, rows, 1, columns);
     else if (columns - last == 2)
