@@ -15,8 +15,8 @@ Compilers recognize a reduction by the one operation in its region, so that one 
 
 _XOR = "stablehlo.xor"
 
-
 _NAN = {"f16": "0x7E00", "bf16": "0x7FC0", "f32": "0x7FC00000", "f64": "0x7FF8000000000000"}
+"""The bits of NaN, by element type."""
 
 
 class Emitting:
@@ -44,13 +44,11 @@ class Emitting:
         element = element_of(type)
         if element.startswith("ui"):
             number %= 1 << bits_of(element)
-        value = self._ir.Attribute.parse(f"dense<{number}> : {type}", self._context)
-        return self._make("stablehlo.constant", type, (), {"value": value})
+        return self._splat(number, type)
 
     def nan(self, type: Any) -> Any:
         """NaN in each place, of a type of floats."""
-        value = self._ir.Attribute.parse(f"dense<{_NAN[element_of(type)]}> : {type}", self._context)
-        return self._make("stablehlo.constant", type, (), {"value": value})
+        return self._splat(_NAN[element_of(type)], type)
 
     def equal(self, left: Any, right: Any) -> Any:
         """Whether integers are equal."""
@@ -94,6 +92,11 @@ class Emitting:
         ranked = self._ir.RankedTensorType(type)
         with self._location:
             return self._ir.RankedTensorType.get(ranked.shape, element, ranked.encoding)
+
+    def _splat(self, number: object, type: Any) -> Any:
+        """A constant that has a number, as StableHLO text spells it, in each place."""
+        value = self._ir.Attribute.parse(f"dense<{number}> : {type}", self._context)
+        return self._make("stablehlo.constant", type, (), {"value": value})
 
     def _make(
         self, name: str, type: Any, operands: Sequence[Any], attributes: dict[str, Any]

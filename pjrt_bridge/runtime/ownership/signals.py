@@ -26,15 +26,15 @@ _OWN = {
     signal.SIGSYS,
     signal.SIGTRAP,
 }
-"""What a thread did itself; the system ends a process that blocks them."""
+"""They report what a thread did itself; where they are blocked, the system ends the process."""
 
 _OTHERS = signal.valid_signals() - _OWN
 
 
 class _Thread(threading.local):
-    """What this thread blocks outside `blocked`."""
+    """What this thread blocked before `blocked`; None outside of that."""
 
-    mask: frozenset[int] | None = None
+    mask: set[int] | None = None
 
 
 _thread = _Thread()
@@ -42,15 +42,15 @@ _thread = _Thread()
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Have threads that start within a `with` block block signals. This thread does so meanwhile.
+    """Block signals in this thread for a `with` statement; threads that start in it keep that.
 
-    Signals that come wait until the block is over, or until `answered`.
+    Signals to this thread wait until the statement ends, or until `answered`.
     """
-    # It also handles what came, which may raise: before anything is blocked.
+    # This handles signals that came before, which may raise: nothing is blocked yet.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     outside = _thread.mask
     try:
-        _thread.mask = frozenset(before)
+        _thread.mask = before
         signal.pthread_sigmask(signal.SIG_BLOCK, _OTHERS)
         yield
     finally:
@@ -60,7 +60,7 @@ def blocked() -> Iterator[None]:
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """Have this thread see signals again within a `with` block, where a plugin calls it back."""
+    """Handle signals again within a `with` statement inside of `blocked`: a plugin calls back."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         if _thread.mask is not None:

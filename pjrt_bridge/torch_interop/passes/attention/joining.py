@@ -241,12 +241,13 @@ class _Joining:
         for node in reversed(found.same):
             if compat.promise(node).dtype == dtype and has_shape(node, sizes):
                 old = node
+                if any(user.op == "output" for user in old.users):
+                    # A product is row-major. The promise below is not enough: it is worked out
+                    # anew where sizes become known.
+                    new = self._dense(new)
                 break
         else:
             new = self._view(self._dense(new), shape(old))
-        if any(user.op == "output" for user in old.users):
-            # A product is row-major. Promises are worked out anew where sizes become known.
-            new = self._dense(new)
         # Strides are those that are promised of results.
         new.meta = {**old.meta, "val": compat.promise(old)}
         old.replace_all_uses_with(new)

@@ -214,8 +214,10 @@ def number_of(item: Any) -> float | None:
     if place is None or (compat.promise(made).dim() and place == 0):
         return None
     found = number_of(made.args[place])
+    if found is None:
+        return None
     for node in (made, item):
-        found = None if found is None else _rounded(found, compat.promise(node).dtype)
+        found = _rounded(found, compat.promise(node).dtype)
     return found
 
 
