@@ -423,16 +423,25 @@ def simple_in_place(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.copy_(simple(x, y))
 
 
+def waves(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2 + y.cos() * 3
+
+
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize(
     ("function", "size", "is_call"),
-    [(simple, 1 << 19, True), (simple, 1 << 20, False), (simple_in_place, 1 << 20, True)],
+    [
+        (simple, 1 << 19, True),
+        (simple, 1 << 20, False),
+        (simple_in_place, 1 << 20, True),
+        (waves, 1 << 20, True),
+    ],
 )
-def test_long_ones_of_simple_operations_are_loops_unless_they_overwrite(
+def test_long_ones_are_loops_unless_they_overwrite_or_have_sines(
     function: Callable[..., torch.Tensor], size: int, is_call: bool, made: list[Expression]
 ) -> None:
     x, y = torch.randn(size), torch.randn(size)
-    expected = simple(x, y)
+    expected = function(x.clone(), y)
     torch.testing.assert_close(torch.compile(function, backend="pjrt")(x, y), expected)
     assert bool(made) == is_call
 

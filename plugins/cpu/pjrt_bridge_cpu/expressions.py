@@ -51,6 +51,10 @@ would compute and read again what the results share."""
 _FREE = ("read", "number")
 """Steps that are no operations."""
 
+_SLOW_IN_LOOPS = ("sine", "cosine")
+"""Operations that are always a call: a loop takes twice its time, of 30,000 elements and of
+3 million."""
+
 COSTS = {"erf": 3, "exponential": 1, "log": 2, "logistic": 1, "tanh": 2}
 """Of functions, about; those of an expression are costly together from 2 on."""
 
@@ -78,6 +82,8 @@ class FusedExpressions(Kernels):
 
 def _is_loop(expression: Expression) -> bool:
     """Whether the loop of XLA's compiler takes less time than the call."""
+    if any(step.operation in _SLOW_IN_LOOPS for step in expression.steps):
+        return False
     if sum(COSTS.get(step.operation, 0) for step in expression.steps) >= 2:
         return expression.size > LARGEST
     work = expression.size * sum(step.operation not in _FREE for step in expression.steps)
