@@ -3,7 +3,7 @@
 A program of larger sizes serves a call where padding is allowed. Sizes that come first are compiled
 as they are, unless padding them costs next to nothing. Once they change, a program is made for
 round sizes above those of the call, and serves all calls that it does not waste much of. After a
-few of them, calls take what serves them until what they wasted is worth a program; where nothing
+few of them, calls take what serves them until what all wasted is worth a program; where nothing
 serves, one is made that serves what came before, too, if that is cheap. Where sizes that are not
 padded differ from those of all programs, one is made when they came often. So the number of
 programs grows with the logarithm of the range of each size. A few sizes that come very often get
@@ -39,18 +39,21 @@ of their own, not more than that program costs."""
 UNITS = 64
 """The largest number by which sizes may have to be divisible."""
 _REMEMBERED = 4096
+_MISSED = 64
+"""Sizes of programs that were not compiled, and what is known of them: those that came last."""
 
 
 @dataclass
 class _MissingProgram:
-    """A program that was not compiled: calls that it would have served, and what they wasted."""
+    """A program that was not compiled: calls that it was for, and the work of those that served."""
 
     calls: int = 0
-    wasted: float = 0.0
+    work: float = 0.0
 
-    def came_often(self, extra: int) -> bool:
-        """Whether enough calls asked for it: the more, the more programs there are."""
-        return self.calls >= 4 << extra
+
+def _is_often(calls: int, extra: int) -> bool:
+    """Whether calls are enough for a program: the more, the more programs there are."""
+    return calls >= 4 << extra
 
 
 @dataclass
@@ -159,13 +162,15 @@ class PaddedSizes:
         # The more programs there are, the more has to be wasted before another one is made.
         limit = LITTLE if extra < 0 else self.compiles * 2.0**extra
         if able and min(able)[0] - own <= limit:
-            wanted = self._missed(rounded, min(able)[0] - own)
-            if not wanted.came_often(max(extra, 0)) or wanted.wasted < self.compiles:
+            self._missed(rounded, min(able)[0])
+            worth = self._worth(sizes, max(extra, 0))
+            if worth is None:
                 return min(able)[1], False
+            rounded = worth
         elif not able:
             alike = [made for made in self.made if self._differ_in_padding(made, rounded)]
             others = len(set(map(self._without_padding, self.made))) - FREELY
-            if not alike and others >= 0 and not self._missed(rounded, 0.0).came_often(others):
+            if not alike and others >= 0 and not _is_often(self._missed(rounded, 0.0), others):
                 # Sizes that are not padded may go on to change.
                 return None, False
             whole = tuple(map(max, zip(rounded, *alike, strict=True)))
@@ -178,17 +183,41 @@ class PaddedSizes:
                 if self.work(one) - own <= limit:
                     rounded = one
         self.made.append(rounded)
-        self._wanted.pop(rounded, None)
+        for served in [item for item in self._wanted if self._serves(rounded, item)]:
+            del self._wanted[served]
         return rounded, True
 
-    def _missed(self, sizes: SizesOfCall, wasted: float) -> _MissingProgram:
-        """Count a call that a program of these sizes would have served."""
-        wanted = self._wanted.setdefault(sizes, _MissingProgram())
+    def _missed(self, sizes: SizesOfCall, work: float) -> int:
+        """Count a call that a program of these sizes is for; how many there were.
+
+        Args:
+            sizes: of the program.
+            work: of the program that served the call.
+        """
+        wanted = self._wanted.pop(sizes, None) or _MissingProgram()
         wanted.calls += 1
-        wanted.wasted += wasted
-        if len(self._wanted) > _REMEMBERED:
+        wanted.work += work
+        self._wanted[sizes] = wanted
+        if len(self._wanted) > _MISSED:
             del self._wanted[next(iter(self._wanted))]
-        return wanted
+        return wanted.calls
+
+    def _worth(self, sizes: SizesOfCall, extra: int) -> SizesOfCall | None:
+        """The sizes of a program that serves a call and would have saved most; None: too little.
+
+        A program serves the calls of all that are not larger. What has to be saved is the work that
+        takes as long as making it.
+        """
+        best, most = None, self.compiles
+        for one in self._wanted:
+            if not self._serves(one, sizes):
+                continue
+            served = [wanted for other, wanted in self._wanted.items() if self._serves(one, other)]
+            calls = sum(wanted.calls for wanted in served)
+            saved = sum(wanted.work for wanted in served) - calls * self.work(one)
+            if _is_often(calls, extra) and saved >= most:
+                best, most = one, saved
+        return best
 
     def _without_padding(self, sizes: SizesOfCall) -> SizesOfCall:
         return tuple(size for at, size in enumerate(sizes) if at not in self.positions)

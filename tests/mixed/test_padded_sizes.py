@@ -100,7 +100,7 @@ def test_small_models_of_batches_and_lengths_need_fewer_programs(work: float) ->
         policy = PaddedSizes(lambda sizes: 1e5 + work * sizes[0] * sizes[1], [0, 1], compiles=1e9)
         for _ in range(500):
             policy.choose((random.randint(2, 33), random.randint(2, 128)))
-        assert len(policy.made) <= 6
+        assert len(policy.made) <= 7
 
 
 def test_sizes_that_grow_get_programs_twice_as_large() -> None:
@@ -206,6 +206,21 @@ def test_what_is_missed_often_is_made_after_all() -> None:
         policy.choose((380,))
     assert policy.choose((380,)) == (384,)
     assert len(policy.made) == count + 1
+
+
+def test_what_calls_of_different_sizes_waste_is_worth_a_program_together() -> None:
+    policy = PaddedSizes(heavy, [0])
+    for size in (3, 1000, 16):
+        policy.choose((size,))
+    assert policy.made == [(1024,), (16,)]
+    sizes = [300, 700, 250, 200, 350, 400, 330, 280]
+    chosen = [policy.choose((size,)) for size in sizes]
+    assert chosen[0] == (1024,)
+    # The last has a program that serves most of the others, too, which waste less than before.
+    (made,) = policy.made[2:]
+    assert made[0] < 1024
+    assert chosen[-1] == made
+    assert sum(size <= made[0] for size in sizes) >= 4
 
 
 def test_what_no_program_serves_gets_one_that_serves_all_before() -> None:

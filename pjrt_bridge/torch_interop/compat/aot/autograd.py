@@ -32,6 +32,9 @@ from pjrt_bridge.torch_interop.compat.decomposed.changing_numbers import (
     numbers_in_expressions,
 )
 from pjrt_bridge.torch_interop.compat.decomposed.checks import checks_kept
+from pjrt_bridge.torch_interop.compat.decomposed.encoder_layers import (
+    encoder_layer_decompositions,
+)
 from pjrt_bridge.torch_interop.compat.decomposed.filling import filling_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.fused_cells import fused_cell_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import (
@@ -103,6 +106,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **list_decompositions(),
         **fused_step_decompositions(),
         **fused_cell_decompositions(),
+        **encoder_layer_decompositions(),
         **loss_scaling_decompositions(),
         **loss_decompositions(),
         **activation_decompositions(),

@@ -18,21 +18,12 @@ from torch import fx
 from pjrt_bridge.mixed.padded_sizes import COMPILES
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.extents import Size, Symbol
+from pjrt_bridge.torch_interop.passes.padding.multiplications import multiplications
 
 LAUNCH = 100_000
 """What starting a program costs."""
 _MULTIPLICATIONS = 8
 """How many take as long as moving an element."""
-_INNER = {
-    "aten.mm": ("self", -1),
-    "aten.bmm": ("self", -1),
-    "aten.addmm": ("mat1", -1),
-    "aten.baddbmm": ("batch1", -1),
-    "aten.mv": ("self", -1),
-}
-"""Products: an argument, and its dimension that is summed over."""
-
-
 _COMPILES_OPERATOR = 1e7
 """About what takes as long as compiling one operator."""
 
@@ -93,20 +84,5 @@ def _elements(promise: Any) -> list[Size]:
 
 def _work(node: fx.Node) -> list[tuple[Size, float]]:
     made: list[tuple[Size, float]] = [(size, 1.0) for size in _elements(compat.promise(node))]
-    name = compat.operator_name(node.target) or ""
-    base = name.rpartition(".")[0]
-    arguments = compat.bound_arguments(node)
-    if base in _INNER:
-        operand, dim = _INNER[base]
-        shape = _shape(arguments[operand])
-        made += [(size * shape[dim], 1 / _MULTIPLICATIONS) for size, _ in made]
-    elif base == "aten.convolution":
-        made += [(made[0][0] * prod(_shape(arguments["weight"])[1:]), 1 / _MULTIPLICATIONS)]
-    elif base.startswith("aten._scaled_dot_product_flash_attention"):
-        queries, keys = _shape(arguments["query"]), _shape(arguments["key"])
-        made += [(prod(queries) * keys[-2], 2 / _MULTIPLICATIONS)]
-    return made
-
-
-def _shape(node: fx.Node) -> list[Size]:
-    return [compat.expression(size) for size in compat.promise(node).shape]
+    found = multiplications(node)
+    return made if found is None else [*made, (found, 1 / _MULTIPLICATIONS)]

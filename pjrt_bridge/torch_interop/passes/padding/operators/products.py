@@ -313,28 +313,3 @@ def _mask_keys(use: Use, query: PaddedDims, extent: Extent) -> None:
         return e.repeat(use.node, attn_mask=made, is_causal=False)
 
     use.emit = emit
-
-
-def encoder_layer(use: Use) -> PaddedDims:
-    """The fused encoder layer, whose mask is true where keys are masked."""
-    found, mask = use.dims("src"), use["mask"]
-    if 2 in found:
-        raise MixesRows("it works along the dimension")
-    if 1 not in found:
-        return found
-    use.fill("src", 0, [1])
-    if mask is not None:
-        last = use.rank(mask) - 1
-        if last not in use.dims(mask):
-            raise MixesRows("it has one mask for all keys")
-        use.fill(mask, 1, [last])
-        return found
-
-    def emit(e: Emission) -> Any:
-        masked = e.call("aten.logical_not.default", e.kept(found[1]))
-        sizes = [e.size(size) for size in use.shape("src")[:2]]
-        masked = e.call("aten.expand.default", e.call("aten.unsqueeze.default", masked, 0), sizes)
-        return e.repeat(use.node, mask=masked, mask_type=1)
-
-    use.emit = emit
-    return found
