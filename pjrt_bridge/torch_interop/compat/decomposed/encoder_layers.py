@@ -53,7 +53,7 @@ def _encoder_layer(
         return NotImplemented
 
     def attend(x: Tensor) -> Tensor:
-        projected = F.linear(x, qkv_weight, qkv_bias).unflatten(-1, (3, num_heads, -1))
+        projected = F.linear(x, qkv_weight, qkv_bias).view(*x.shape[:2], 3, num_heads, -1)
         q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)
         if mask is None:
             mixed = F.scaled_dot_product_attention(q, k, v)
