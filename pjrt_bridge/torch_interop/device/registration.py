@@ -146,6 +146,7 @@ def _kernels() -> dict[str, Any]:
         "aten._copy_from_and_resize.default": copies.copy_from_and_resize,
         "aten.conj_physical_.default": copies.conjugate,
         "aten._local_scalar_dense.default": copies.number,
+        "aten._native_multi_head_attention.default": attention.multi_head_attention,
         "aten._nested_tensor_from_mask_left_aligned.default": refusals.no_nested_tensor,
         "aten.equal.default": copies.equal,
         "aten._has_compatible_shallow_copy_type.default": copies.takes_data_of,

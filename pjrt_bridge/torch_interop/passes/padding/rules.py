@@ -273,6 +273,7 @@ def _table() -> dict[str, PaddingRule]:
         "_scaled_dot_product_flash_attention_for_cpu_backward",
     )
     put(PaddingRule(products.encoder_layer), "_transformer_encoder_layer_fwd")
+    put(PaddingRule(products.multi_head_attention), "_native_multi_head_attention")
     put(PaddingRule(norms.layer_norm), "native_layer_norm")
     put(PaddingRule(norms.layer_norm_backward), "native_layer_norm_backward")
     put(PaddingRule(groups.group_norm, ("N",)), "native_group_norm")

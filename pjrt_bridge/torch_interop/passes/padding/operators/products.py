@@ -316,13 +316,33 @@ def _mask_keys(use: Use, query: PaddedDims, extent: Extent) -> None:
 
 
 def encoder_layer(use: Use) -> PaddedDims:
-    """The fused encoder layer, whose mask is true where keys are masked."""
-    found, mask = use.dims("src"), use["mask"]
+    """The fused encoder layer."""
+    return _self_attended(use, ["src"])
+
+
+def multi_head_attention(use: Use) -> list[PaddedDims]:
+    """What `nn.MultiheadAttention` is in inference, with its weights."""
+    found = _self_attended(use, ["query", "key", "value"])
+    if not use["need_weights"]:
+        return [found, {}]
+    weights = {dim: extent for dim, extent in found.items() if dim == 0}
+    if 1 in found:
+        heads = 1 if use["average_attn_weights"] else 2
+        weights |= {heads: found[1], heads + 1: found[1]}
+    return [found, weights]
+
+
+def _self_attended(use: Use, names: list[str]) -> PaddedDims:
+    """Keys behind the others are masked; a mask is true where keys are."""
+    found, mask = use.dims(names[0]), use["mask"]
+    for name in names[1:]:
+        use.same(found, use.dims(name))
     if 2 in found:
         raise MixesRows("it works along the dimension")
     if 1 not in found:
         return found
-    use.fill("src", 0, [1])
+    for name in names:
+        use.fill(name, 0, [1])
     if mask is not None:
         last = use.rank(mask) - 1
         if last not in use.dims(mask):
@@ -332,7 +352,7 @@ def encoder_layer(use: Use) -> PaddedDims:
 
     def emit(e: Emission) -> Any:
         masked = e.call("aten.logical_not.default", e.kept(found[1]))
-        sizes = [e.size(size) for size in use.shape("src")[:2]]
+        sizes = [e.size(size) for size in use.shape(names[0])[:2]]
         masked = e.call("aten.expand.default", e.call("aten.unsqueeze.default", masked, 0), sizes)
         return e.repeat(use.node, mask=masked, mask_type=1)
 
