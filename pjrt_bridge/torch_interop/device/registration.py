@@ -150,13 +150,15 @@ def _kernels() -> dict[str, Any]:
         "aten._nested_tensor_from_mask_left_aligned.default": refusals.no_nested_tensor,
         "aten.equal.default": copies.equal,
         "aten._has_compatible_shallow_copy_type.default": copies.takes_data_of,
-        "aten.random_.from": random.random_from,
         "aten.randperm.generator_out": random.random_permutation,
         "aten.convolution_overrideable.default": convolution.forward,
         "aten.convolution_backward_overrideable.default": convolution.backward,
     }
     made |= synchronized_norm.KERNELS
     made |= sequences.kernels()
+    for overload in ("default", "to", "from"):
+        op = getattr(torch.ops.aten.random_, overload)
+        made[str(op)] = partial(random.random_integers, op)
     for overload in ("default", "periodic", "beta"):
         op = operator(f"aten.kaiser_window.{overload}")
         if op is not None:

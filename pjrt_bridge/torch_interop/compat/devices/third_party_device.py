@@ -191,12 +191,18 @@ def kernel_of(name: str) -> Callable[..., Any]:
 def copy_waiting(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
     """`aten._to_copy` that waits: for others torch asks C++ of the device for pinned memory."""
     options["non_blocking"] = False
-    if torch.nn.parameter.is_lazy(tensor):
-        # Those of lazy modules tell nobody their shape, which is (0,).
-        with torch._C.DisableTorchFunctionSubclass():
-            tensor = tensor.detach()
-    copied: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(_ON_HOST, tensor, **options)
+    copied: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(
+        _ON_HOST, with_shape(tensor), **options
+    )
     return copied
+
+
+def with_shape(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements; parameters of lazy modules tell nobody their shape, which is (0,)."""
+    if not torch.nn.parameter.is_lazy(tensor):
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.detach()
 
 
 def composed(op: OpOverload, *arguments: Any, **options: Any) -> torch.Tensor:
