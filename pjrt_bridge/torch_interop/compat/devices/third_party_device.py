@@ -282,6 +282,12 @@ def seen_by_python() -> AbstractContextManager[Any]:
     return found
 
 
+def unseen_by_overrides() -> AbstractContextManager[Any]:
+    """What is called of torch inside is none of a user's `__torch_function__`, nor of a mode."""
+    found: AbstractContextManager[Any] = torch._C.DisableTorchFunction()
+    return found
+
+
 _OF_PYTHON = (
     torch._C.DispatchKey.Python,
     torch._C.DispatchKey.PythonTLSSnapshot,
