@@ -146,16 +146,19 @@ def _kernels() -> dict[str, Any]:
         "aten._copy_from_and_resize.default": copies.copy_from_and_resize,
         "aten.conj_physical_.default": copies.conjugate,
         "aten._local_scalar_dense.default": copies.number,
+        "aten._native_multi_head_attention.default": attention.multi_head_attention,
         "aten._nested_tensor_from_mask_left_aligned.default": refusals.no_nested_tensor,
         "aten.equal.default": copies.equal,
         "aten._has_compatible_shallow_copy_type.default": copies.takes_data_of,
-        "aten.random_.from": random.random_from,
         "aten.randperm.generator_out": random.random_permutation,
         "aten.convolution_overrideable.default": convolution.forward,
         "aten.convolution_backward_overrideable.default": convolution.backward,
     }
     made |= synchronized_norm.KERNELS
     made |= sequences.kernels()
+    for overload in ("default", "to", "from"):
+        op = getattr(torch.ops.aten.random_, overload)
+        made[str(op)] = partial(random.random_integers, op)
     for overload in ("default", "periodic", "beta"):
         op = operator(f"aten.kaiser_window.{overload}")
         if op is not None:

@@ -26,6 +26,16 @@ def test_lazy_modules(make: Callable[..., nn.Module], source: str, target: str) 
     torch.testing.assert_close(found.cpu(), module.to("cpu")(x))
 
 
+@pytest.mark.parametrize(("source", "target"), [("cpu", "pjrt"), ("pjrt", "cpu"), ("pjrt", "pjrt")])
+def test_the_state_of_a_lazy_module_that_was_not_called(source: str, target: str) -> None:
+    saved, module = nn.LazyLinear(4, device=source), nn.LazyLinear(3, device=target)
+    module.load_state_dict(saved.state_dict())
+    assert module.has_uninitialized_params()
+    module.load_state_dict(nn.Linear(2, 3, device=source).state_dict())
+    assert module.weight.shape == (3, 2)
+    assert module.weight.device.type == target
+
+
 def test_a_lazy_parameter_that_modules_share() -> None:
     pair = nn.ModuleList([nn.LazyLinear(4), nn.LazyLinear(4)])
     pair[1].weight = pair[0].weight

@@ -41,6 +41,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.fused_steps import (
     fused_step_decompositions,
     replace_fused_steps,
 )
+from pjrt_bridge.torch_interop.compat.decomposed.integer_draws import draw_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.interpolation import interpolation_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.jagged import jagged_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.lists import list_decompositions
@@ -103,6 +104,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     table: dict[Any, Callable[..., Any]] = {
         **core,
         **filling_decompositions(),
+        **draw_decompositions(),
         **list_decompositions(),
         **fused_step_decompositions(),
         **fused_cell_decompositions(),

@@ -191,12 +191,18 @@ def kernel_of(name: str) -> Callable[..., Any]:
 def copy_waiting(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
     """`aten._to_copy` that waits: for others torch asks C++ of the device for pinned memory."""
     options["non_blocking"] = False
-    if torch.nn.parameter.is_lazy(tensor):
-        # Those of lazy modules tell nobody their shape, which is (0,).
-        with torch._C.DisableTorchFunctionSubclass():
-            tensor = tensor.detach()
-    copied: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(_ON_HOST, tensor, **options)
+    copied: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(
+        _ON_HOST, with_shape(tensor), **options
+    )
     return copied
+
+
+def with_shape(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements; parameters of lazy modules tell nobody their shape, which is (0,)."""
+    if not torch.nn.parameter.is_lazy(tensor):
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.detach()
 
 
 def composed(op: OpOverload, *arguments: Any, **options: Any) -> torch.Tensor:
@@ -273,6 +279,12 @@ def seen_by_python() -> AbstractContextManager[Any]:
     found: AbstractContextManager[Any] = torch._C._ForceDispatchKeyGuard(
         torch._C._dispatch_tls_local_include_set(), excluded
     )
+    return found
+
+
+def unseen_by_overrides() -> AbstractContextManager[Any]:
+    """What is called of torch inside is none of a user's `__torch_function__`, nor of a mode."""
+    found: AbstractContextManager[Any] = torch._C.DisableTorchFunction()
     return found
 
 

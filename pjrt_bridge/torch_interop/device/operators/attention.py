@@ -13,8 +13,14 @@ import torch
 from torch import Tensor
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device.operators.operators import call
 
 OPERATOR = torch.ops.aten.scaled_dot_product_attention.default
+
+_IN_INFERENCE = torch.ops.aten._native_multi_head_attention.default
+
+_NEED_WEIGHTS = 9
+"""The place of `need_weights` among its arguments behind the query."""
 
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -37,6 +43,17 @@ def attention(
         return cast(Tensor, OPERATOR.decompose(*given, dropout_p, is_causal, **options))
     mask = compat.added_mask(attn_mask, query.dtype)
     return compat.one_attention(query, key, value, is_causal, mask, scale)
+
+
+def multi_head_attention(query: Tensor, *args: Any) -> tuple[Tensor, Tensor | None]:
+    """`aten._native_multi_head_attention`, `nn.MultiheadAttention` in inference.
+
+    PyTorch promises weights without elements, where its kernel gives none.
+    """
+    output, weights = call(_IN_INFERENCE, query, *args)
+    # Torch leaves out what is given as by default: that weights are needed.
+    needed = len(args) <= _NEED_WEIGHTS or args[_NEED_WEIGHTS]
+    return output, weights if needed and query.numel() else None
 
 
 def _takes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:

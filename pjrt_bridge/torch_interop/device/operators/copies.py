@@ -14,6 +14,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import placed, whole
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
+from pjrt_bridge.torch_interop.compat.devices.third_party_device import with_shape
 from pjrt_bridge.torch_interop.device.operators.operators import call
 from pjrt_bridge.torch_interop.meshes.constraint import Constraint
 from pjrt_bridge.torch_interop.named_device.naming import NAME
@@ -39,9 +40,11 @@ def copy_from(
 
     Torch passes a number, which `copy_` takes, too, as it is.
     """
+    target = with_shape(target)
     need_no_overlap(target)
     if not isinstance(source, torch.Tensor):
         source = torch.from_numpy(np.asarray(source))
+    source = with_shape(source)
     if is_resident(source) and is_resident(target):
         need_apart(_copy(), [target], (target, source), {})
     source = _read_as_it_lies(source)

@@ -7,27 +7,27 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop.compat import OpOverload
+from pjrt_bridge.torch_interop.compat.decomposed.integer_draws import drawn_between
 from pjrt_bridge.torch_interop.device.operators.host_calls import run_on_host
 from pjrt_bridge.torch_interop.device.operators.operators import call
 from pjrt_bridge.torch_interop.resident.client.chosen import existing_index
 from pjrt_bridge.torch_interop.resident.storages.factories import resize
 
 
-def random_from(
-    tensor: torch.Tensor, low: int, high: int | None, *, generator: Any = None
+def random_integers(
+    op: OpOverload, tensor: torch.Tensor, *limits: int | None, generator: Any = None
 ) -> torch.Tensor:
-    """`aten.random_.from`: integers from `low` to below `high`, in place."""
-    op = getattr(torch.ops.aten.random_, "from")
-    if high is None or generator is not None:
-        args = (tensor, low, high)
+    """`aten.random_`: integers between limits, in place."""
+    between = drawn_between(tensor.dtype, *limits)
+    if between is None or generator is not None:
         index = tensor.device.index or 0
-        found: torch.Tensor = run_on_host(op, args, {"generator": generator}, index, None)
+        found: torch.Tensor = run_on_host(
+            op, (tensor, *limits), {"generator": generator}, index, None
+        )
         return found
     if not tensor.numel():
-        # No program draws, and PyTorch looks at the limits.
-        op(torch.empty(0, dtype=tensor.dtype, device="cpu"), low, high)
         return tensor
-    drawn = call(torch.ops.aten.randint_like.low_dtype, tensor, low, high)
+    drawn = call(torch.ops.aten.randint_like.low_dtype, tensor, *between)
     return tensor.copy_(drawn)
 
 

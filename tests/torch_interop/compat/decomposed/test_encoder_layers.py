@@ -1,4 +1,4 @@
-"""The operator of encoder layers in inference: masks of each type, orders of norms, lengths."""
+"""Encoder layers and attention in inference: masks of each type, orders of norms, weights."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 5, 8, 2
 OPERATOR = torch.ops.aten._transformer_encoder_layer_fwd.default
+ATTENTION = torch.ops.aten._native_multi_head_attention.default
 
 
 def _layer(*, use_gelu: bool, norm_first: bool) -> Callable[..., torch.Tensor]:
@@ -49,7 +50,31 @@ def _masks() -> list[torch.Tensor]:
 def test_masks_of_each_type(use_gelu: bool, norm_first: bool) -> None:
     layer, x = _layer(use_gelu=use_gelu, norm_first=norm_first), torch.randn(BATCH, LENGTH, WIDTH)
     for mask in ((), *((mask, at) for at, mask in enumerate(_masks()))):
-        torch.testing.assert_close(compiled(layer)(x, *mask), layer(x, *mask), equal_nan=True)
+        torch.testing.assert_close(
+            compiled(layer)(x, *mask), layer(x, *mask), rtol=1e-4, atol=1e-4, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+def test_attention_with_its_weights(averaged: bool) -> None:
+    x = torch.randn(BATCH, LENGTH, WIDTH)
+    shapes = [(3 * WIDTH, WIDTH), (3 * WIDTH,), (WIDTH, WIDTH), (WIDTH,)]
+    weights = [torch.randn(shape) for shape in shapes]
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *how: Any) -> Any:
+        return ATTENTION(q, k, v, WIDTH, HEADS, *weights, *how)
+
+    cases: list[tuple[Any, ...]] = [
+        *((*inputs, None, True, averaged) for inputs in ((x, x, x), (x, x * 2, x * 2))),
+        (x, x * 2, x + 1, None, True, averaged),
+        *((x, x, x, mask, True, averaged, at) for at, mask in enumerate(_masks())),
+        *((x, x, x, mask, False, averaged, at) for at, mask in enumerate(_masks())),
+    ]
+    for case in cases:
+        (found, attended), (expected, promised) = compiled(attend)(*case), attend(*case)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+        if promised is not None:
+            torch.testing.assert_close(attended, promised, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -173,3 +174,25 @@ def test_attention_as_products_has_gradients_of_gradients() -> None:
         (first,) = torch.autograd.grad(attend(*sides).sum(), sides[0], create_graph=True)
         (second,) = torch.autograd.grad(first.square().sum(), sides[0])
     assert second.abs().sum() > 0
+
+
+@pytest.mark.parametrize("mode", ["async", "fused"])
+def test_multi_head_attention_in_inference(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One operator, whose weights are None where they are not needed."""
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
+    on_host = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    layer = copy.deepcopy(on_host).to("pjrt")
+    x, mask = torch.randn(2, 4, 8), torch.ones(4, 4, dtype=torch.bool).triu(1)
+    moved = x.to("pjrt")
+    with torch.no_grad():
+        for how in ({}, {"need_weights": False}, {"average_attn_weights": False}):
+            found, weights = layer(moved, moved, moved, attn_mask=mask.to("pjrt"), **how)
+            expected, promised = on_host(x, x, x, attn_mask=mask, **how)
+            torch.testing.assert_close(found.cpu(), expected)
+            assert (weights is None) == (promised is None)
+            if promised is not None:
+                torch.testing.assert_close(weights.cpu(), promised)
+        nothing = moved[:0]
+        found, weights = layer(nothing, nothing, nothing)
+        assert found.shape == (0, 4, 8)
+        assert weights is None

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.overrides import TorchFunctionMode, resolve_name
 
 from pjrt_bridge.errors import PjrtError, ResourceExhausted
 from pjrt_bridge.runtime import native
@@ -356,3 +357,27 @@ for number in range(4):
 """,
         prelude="",
     )
+
+
+def test_modes_see_what_the_user_calls_alone() -> None:
+    """A step of an optimizer computes what was recorded, within the modes of its caller."""
+
+    class Seen(TorchFunctionMode):
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.names.append(resolve_name(function) or function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    def step(device: str) -> list[str]:
+        layer = torch.nn.Linear(2, 2).to(device)
+        optimizer = torch.optim.SGD(layer.parameters(), foreach=False)
+        with Seen() as seen:
+            layer(torch.ones(1, 2, device=device)).sum().backward()
+            optimizer.step()
+        return seen.names
+
+    assert step("pjrt") == step("cpu")

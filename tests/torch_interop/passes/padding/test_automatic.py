@@ -204,6 +204,30 @@ def test_the_encoder_layer_in_inference(mask: str | None) -> None:
     assert len(compiled_graphs()) <= 5
 
 
+@pytest.mark.parametrize("mask", [None, "causal", "padding"])
+@pytest.mark.parametrize("averaged", [None, False, True])
+def test_multi_head_attention_in_inference(averaged: bool | None, mask: str | None) -> None:
+    layer = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    weights = {"need_weights": averaged is not None, "average_attn_weights": bool(averaged)}
+
+    def run(x: torch.Tensor, **settings: Any) -> tuple[torch.Tensor, ...]:
+        found = layer(x, x, x, **weights, **settings)
+        return found if averaged is not None else found[:1]
+
+    compiled = torch.compile(run, backend="pjrt")
+    with torch.no_grad():
+        for length, batch in ((5, 2), (6, 2), (7, 3), (9, 3), (12, 4)):
+            x = torch.randn(batch, length, 16)
+            settings = {}
+            if mask == "causal":
+                settings["attn_mask"] = torch.ones(length, length).triu(1).bool()
+            elif mask == "padding":
+                settings["key_padding_mask"] = torch.zeros(batch, length, dtype=torch.bool)
+                settings["key_padding_mask"][0, 3:] = True
+            assert_same(compiled(x, **settings), run(x, **settings), rtol=1e-4, atol=1e-5)
+    assert len(compiled_graphs()) <= 5
+
+
 def generated(model: Any, prompt: torch.Tensor, **settings: Any) -> Any:
     with torch.no_grad():
         return model.generate(prompt, max_new_tokens=40, min_new_tokens=40, **settings)
