@@ -65,7 +65,7 @@ FAULTY = """
 from pjrt_bridge.torch_interop.placement import refusals
 from tests.errors import worker
 
-refusals._cached_error = lambda call: None
+refusals.error_of_trial = lambda call: None
 worker.main()
 """
 

@@ -234,6 +234,19 @@ def test_many_gradients_at_once(dynamic: bool | None) -> None:
             assert_same(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_backward_that_checks_a_matrix_for_singularity() -> None:
+    """The gradient of eigenvalues solves a system, whose check is an effect of the graph."""
+
+    def function(a: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigvals(a).abs().sort().values
+
+    x = torch.randn(2, 4, 4)
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
+    for one, of in zip(inputs, (compiled(function), function), strict=True):
+        of(one).square().sum().backward()
+    assert_same(inputs[0].grad, inputs[1].grad, rtol=1e-3, atol=1e-3)
+
+
 def test_hooks_and_a_user_defined_function() -> None:
     class Double(torch.autograd.Function):
         @staticmethod

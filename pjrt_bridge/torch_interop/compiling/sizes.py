@@ -25,6 +25,7 @@ from pjrt_bridge.torch_interop.named_device.naming import NAME
 from pjrt_bridge.torch_interop.passes.padding import GraphPadding, Padded
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
+from pjrt_bridge.torch_interop.placement.refusals import refused_for_types
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
 from pjrt_bridge.torch_interop.resident.graphs.residency import Residency
 from pjrt_bridge.torch_interop.resident.storages.padded import ResidentMemory
@@ -70,6 +71,7 @@ class SymbolicCompiler:
                 and self._options.check_indices is not False,
                 changing=self._changing,
                 following=self._following,
+                refused=refused_for_types,
             )
             if record.kind == "forward":
                 self._extents, self._following = padding.extents, padding.following

@@ -30,7 +30,7 @@ from pjrt_bridge.torch_interop.emit.node_lowering import (
 from pjrt_bridge.torch_interop.lowering.context import MemoryOrder
 from pjrt_bridge.torch_interop.lowering.registry import NoLowering, NotLowerable
 from pjrt_bridge.torch_interop.passes.data_bounds import CHECK_INDICES, wrong_constant
-from pjrt_bridge.torch_interop.placement import refusals
+from pjrt_bridge.torch_interop.placement import refusals, trials
 from pjrt_bridge.torch_interop.placement.collectives import communication
 from pjrt_bridge.torch_interop.placement.surroundings import needing_surroundings
 
@@ -135,7 +135,7 @@ class Placement:
         size = self._slower.get(name) or self._slower.get(name.rpartition(".")[0])
         if size is None:
             return None
-        types = refusals.types_in((arguments, outputs))
+        types = trials.types_in((arguments, outputs))
         largest = max((item.size for item in types), default=0)
         if largest < size:
             return None
@@ -148,7 +148,7 @@ class Placement:
         outputs: Sequence[TensorType | None],
         order: MemoryOrder,
     ) -> _Refusal | None:
-        with self._builder.scratch(refusals.types_in(arguments)) as parameters:
+        with self._builder.scratch(trials.types_in(arguments)) as parameters:
             supply = iter(parameters)
             args, kwargs = map_aggregate(
                 arguments, lambda item: next(supply) if isinstance(item, TensorType) else item

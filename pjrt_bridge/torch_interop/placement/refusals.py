@@ -13,30 +13,29 @@ the replaced sizes, nothing is refused.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.fx.node import map_aggregate
 
-from pjrt_bridge import dtypes
 from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.node_lowering import tensor_type
 from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
-
-_ELEMENTS = 1 << 12
-"""Tensors with more elements in all are replaced by smaller ones."""
+from pjrt_bridge.torch_interop.placement.trials import (
+    LARGEST_SIZE,
+    MOST_ELEMENTS,
+    Trial,
+    TrialGenerator,
+    error_of_trial,
+    types_in,
+)
 
 _BLOCK = 16
 """The largest power of two of which replaced sizes stay multiples."""
-
-_SIZE = 8
-"""The largest size that is not replaced in them."""
 
 _USUAL = (frozenset({"float32"}), frozenset({"float64"}))
 """Element types for which every kernel exists: where all tensors have one of these, and none is
@@ -91,13 +90,16 @@ _STEPS = 2
 _LARGEST = torch.finfo(torch.float32).max
 
 
-def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
+def refusal(
+    target: object, arguments: Any, outputs: Any, *, of_types_alone: bool = False
+) -> str | None:
     """The error of PyTorch for a call; None where it raises none or where that is unknown.
 
     Args:
         target: what is called.
         arguments: positional and keyword ones, a `TensorType` in place of each tensor.
         outputs: the types of the results.
+        of_types_alone: the sizes are examples, which do not count.
     """
     # A view has no kernel that could refuse. A backward operator takes results of the forward one,
     # of which fake tensors may promise other element types than the kernels return.
@@ -115,8 +117,8 @@ def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
             return None
         # The trial must not change the state of torch's generator.
         args, kwargs = arguments
-        arguments = (args, {**kwargs, "generator": _Generator()})
-    error = _refusal(target, _with_numbers(target, arguments), outputs)
+        arguments = (args, {**kwargs, "generator": TrialGenerator()})
+    error = _refusal(target, _with_numbers(target, arguments), outputs, of_types_alone)
     values_matter = str(target) in _VALUES_MATTER or _writes_with_mask(target, arguments)
     if error is not None and values_matter and "not implemented for" not in error:
         return None
@@ -153,29 +155,26 @@ def _writes_with_mask(target: compat.OpOverload, arguments: Any) -> bool:
     return any(item.dtype.is_bool for item in types_in(arguments[0][1]))
 
 
-class _Generator:
-    """Stands for a generator among arguments."""
-
-    def __repr__(self) -> str:
-        return "generator"
-
-
-def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
+def _refusal(
+    target: compat.OpOverload, arguments: Any, outputs: Any, of_types_alone: bool
+) -> str | None:
     types = types_in(arguments)
     if not types:
         return _refusal_of_numbers(target, arguments)
     if any(item.dtype.torch is None for item in types):
         return None
     results = types_in(outputs)
-    small = sum(item.size for item in (*types, *results)) <= _ELEMENTS
+    small = sum(item.size for item in (*types, *results)) <= MOST_ELEMENTS
     nothing = bool(results) and not any(item.size for item in results)
-    if not small and not nothing:
+    promised = (small or nothing) and not of_types_alone
+    if not promised:
         usual = frozenset(item.dtype.name for item in types) in _USUAL
         huge = any(map(_is_huge, _numbers(arguments)))
         if usual and not huge and all(item.size for item in types):
             return None
-        arguments = _replaced(arguments, _sizes(types))
-    return _cached_error(_CallKey(target, arguments, small or nothing))
+        if not small:
+            arguments = _replaced(arguments, _sizes(types))
+    return error_of_trial(Trial(target, arguments, promised))
 
 
 def _refusal_of_numbers(target: compat.OpOverload, arguments: Any) -> str | None:
@@ -185,25 +184,25 @@ def _refusal_of_numbers(target: compat.OpOverload, arguments: Any) -> str | None
     if name.startswith(_RANGE):
         # Fake tensors check the numbers, and the kernel the type.
         call = ((0, 1, 1)[-len(args) :], {"dtype": kwargs.get("dtype")})
-        return _cached_error(_CallKey(target, call, promised=True))
+        return error_of_trial(Trial(target, call, promised=True))
     if target in _DRAWN_BY.values():
         if not all(isinstance(item, (int, list, tuple)) for item in args):
             return None
         few = tuple(_few(item, permuted=len(args) == 1) for item in args)
         drawn = {key: kwargs.get(key) for key in ("dtype", "generator")}
-        return _cached_error(_CallKey(target, (few, drawn), promised=True))
+        return error_of_trial(Trial(target, (few, drawn), promised=True))
     if name not in _OF_NUMBERS:
         return None
     shape: tuple[Any, ...] = ()
     if _OF_NUMBERS[name]:
         # PyTorch rounds the number of a single element, and refuses it for more.
         args, shape = args[1:], ((min(math.prod(args[0]), 2),),)
-    elif len(args) > _STEPS and args[_STEPS] > _ELEMENTS:
+    elif len(args) > _STEPS and args[_STEPS] > MOST_ELEMENTS:
         return None
     if not all(isinstance(item, (int, float, complex)) for item in args):
         return None
     call = ((*shape, *args), {"dtype": kwargs.get("dtype")})
-    return _cached_error(_CallKey(target, call, promised=True))
+    return error_of_trial(Trial(target, call, promised=True))
 
 
 def _few(argument: Any, *, permuted: bool) -> Any:
@@ -236,111 +235,20 @@ def _is_huge(number: complex) -> bool:
 
 def refused(target: compat.OpOverload, arguments: Any) -> bool:
     """Whether PyTorch refuses a call whose arguments hold fake tensors."""
+    return _refused(target, arguments, of_types_alone=False)
+
+
+def refused_for_types(target: compat.OpOverload, arguments: Any) -> bool:
+    """Whether PyTorch refuses a call of any sizes; its arguments hold fake tensors."""
+    return _refused(target, arguments, of_types_alone=True)
+
+
+def _refused(target: compat.OpOverload, arguments: Any, *, of_types_alone: bool) -> bool:
     try:
         described = _described(arguments)
     except (NotLowerable, UnsupportedDtype, ValueError):
         return False
-    return refusal(target, described, ()) is not None
-
-
-class _CallKey:
-    """A call as the key of a cache."""
-
-    def __init__(self, target: compat.OpOverload, arguments: Any, promised: bool) -> None:
-        self.target = target
-        self.arguments = arguments
-        self.promised = promised
-        deterministic = torch.are_deterministic_algorithms_enabled()
-        self._key = (target, repr(arguments), promised, deterministic)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _CallKey) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-
-@lru_cache(maxsize=4096)
-def _cached_error(call: _CallKey) -> str | None:
-    with compat.untraced(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # Zeros are valid positions, but not divisors, so ones are tried next.
-        error = _error_of(call, torch.zeros)
-        if error is not None:
-            error = _error_of(call, torch.ones)
-        if error is None or (not call.promised and not _is_fault_of_types(call)):
-            return None
-    return error
-
-
-def _is_fault_of_types(call: _CallKey) -> bool:
-    """Whether a refusal of replaced sizes is due to element types, and not to the replaced sizes.
-
-    Fake tensors accept them, and so do the kernels with common element types and no empty tensor.
-    """
-    try:
-        with compat.errors_unlogged():
-            compat.promise_of_call(call.target, *_tensors(call.arguments, torch.zeros))
-    except Exception:
-        return False
-    changes: tuple[Callable[[TensorType], TensorType], ...] = (_as_float, _as_any_float, _filled)
-    for change in changes:
-        plain = _CallKey(call.target, _with_types(call.arguments, change), promised=False)
-        if _error_of(plain, torch.zeros) is None or _error_of(plain, torch.ones) is None:
-            return True
-    return False
-
-
-_FLOAT = dtypes.of("float32")
-
-
-def _as_float(found: TensorType) -> TensorType:
-    return TensorType(found.shape, _FLOAT)
-
-
-def _as_any_float(found: TensorType) -> TensorType:
-    return found if found.dtype.is_integer or found.dtype.is_bool else _as_float(found)
-
-
-def _filled(found: TensorType) -> TensorType:
-    return TensorType(tuple(size or _SIZE for size in found.shape), found.dtype)
-
-
-def _with_types(arguments: Any, change: Callable[[TensorType], TensorType]) -> Any:
-    """Arguments with other types in place of their tensors."""
-    return map_aggregate(
-        arguments, lambda item: change(item) if isinstance(item, TensorType) else item
-    )
-
-
-def _error_of(call: _CallKey, fill: Callable[..., torch.Tensor]) -> str | None:
-    try:
-        args, kwargs = _tensors(call.arguments, fill)
-        call.target(*args, **kwargs)
-    except NotImplementedError as error:
-        # A kernel may exist for a device that is not present.
-        return None if str(error).startswith("Could not run") else _first_line(error)
-    except Exception as error:
-        return _first_line(error)
-    return None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _tensors(arguments: Any, fill: Callable[..., torch.Tensor]) -> Any:
-    """Arguments with tensors in place of their types."""
-
-    def tensor(item: Any) -> Any:
-        if isinstance(item, TensorType):
-            large = item.size > _ELEMENTS
-            shape = (1,) * len(item.shape) if large else item.shape
-            filled = fill(shape, dtype=getattr(torch, str(item.dtype.torch)))
-            return filled.expand(item.shape) if large else filled
-        return torch.Generator() if isinstance(item, _Generator) else item
-
-    return map_aggregate(arguments, tensor)
+    return refusal(target, described, (), of_types_alone=of_types_alone) is not None
 
 
 def _described(arguments: Any) -> Any:
@@ -353,15 +261,6 @@ def _described(arguments: Any) -> Any:
     return map_aggregate(arguments, described)
 
 
-def types_in(arguments: Any) -> list[TensorType]:
-    """The types of tensors in nested arguments or results, in order."""
-    found: list[TensorType] = []
-    map_aggregate(
-        arguments, lambda item: found.append(item) if isinstance(item, TensorType) else None
-    )
-    return found
-
-
 def _sizes(types: list[TensorType]) -> dict[int, int]:
     """A small size for each large one, in the same order.
 
@@ -369,8 +268,8 @@ def _sizes(types: list[TensorType]) -> dict[int, int]:
     and end the process where a size is none.
     """
     found: dict[int, int] = {}
-    last = _SIZE
-    for size in sorted({size for item in types for size in item.shape if size > _SIZE}):
+    last = LARGEST_SIZE
+    for size in sorted({size for item in types for size in item.shape if size > LARGEST_SIZE}):
         block = min(size & -size, _BLOCK)
         last = found[size] = (last // block + 1) * block
     return found

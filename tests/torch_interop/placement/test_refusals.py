@@ -9,8 +9,10 @@ from torch.nn import functional
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.passes.padding import GraphPadding
 from pjrt_bridge.torch_interop.placement import refusals
 from tests.torch_interop.helpers import TRAINING, assert_compiled, compiled
+from tests.torch_interop.passes.padding.rows import SIZE, symbolic
 
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
@@ -136,6 +138,43 @@ def test_the_compiled_call_raises_what_eager_raises(name: str) -> None:
     with pytest.raises(type(expected.value)) as found:
         compiled(function, fallback="host")(*arguments)
     assert str(found.value) == str(expected.value)
+
+
+_BOOLS = torch.ones(5, 9, dtype=torch.bool)
+_INTEGERS = torch.ones(5, 9, dtype=torch.int64)
+OF_CHANGING_SIZES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "largest": (lambda x: x.topk(3), (_BOOLS,)),
+    "rank": (lambda x: x.kthvalue(2), (_BOOLS,)),
+    "median": (torch.median, (_BOOLS,)),
+    "deviation": (torch.std, (_INTEGERS,)),
+    "variance along": (lambda x: x.var(1), (_INTEGERS.to(torch.uint8),)),
+    "group norm": (lambda x: functional.group_norm(x[None], 1), (_BOOLS.to(torch.complex64),)),
+    "distances": (lambda x: torch.cdist(x, x), (_BOOLS.bfloat16(),)),
+    "loss": (functional.nll_loss, (_INTEGERS, torch.ones(5, dtype=torch.int64))),
+    "classes": (functional.cross_entropy, (torch.ones(5, 9), torch.ones(5, dtype=torch.int32))),
+    "adaptive average": (lambda x: functional.adaptive_avg_pool1d(x[None], 2), (_INTEGERS,)),
+}
+
+
+@pytest.mark.parametrize("name", OF_CHANGING_SIZES)
+def test_padding_does_not_hide_what_eager_refuses(name: str) -> None:
+    function, arguments = OF_CHANGING_SIZES[name]
+    with pytest.raises(RuntimeError) as expected:
+        function(*arguments)
+    changing = torch.compile(function, backend="pjrt", dynamic=True)
+    with pytest.raises(type(expected.value)) as found:
+        changing(*arguments)
+    assert str(found.value) == str(expected.value)
+
+
+def test_what_is_not_refused_is_padded_whatever_the_example_sizes() -> None:
+    def function(x: torch.Tensor, at: torch.Tensor) -> Any:
+        y = x.index_add(0, at, x.bfloat16().topk(3).values.float().sum(1, keepdim=True) * x)
+        return y.std(1), functional.nll_loss(y, at), y.kthvalue(2), at.median()
+
+    args = [torch.randn(SIZE, 9), torch.arange(SIZE)]
+    graph = symbolic(function, *args)
+    assert GraphPadding(graph, [64], refused=refusals.refused_for_types).refusals(args) == []
 
 
 ACCEPTED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {

@@ -298,7 +298,7 @@ def unless_batched(
     """A compiled backward graph that PyTorch runs where it is given many gradients at once.
 
     `torch.autograd.grad(..., is_grads_batched=True)` gives tensors for which PyTorch runs each
-    operator for the whole batch, and which have no memory.
+    operator for the whole batch, and which have no memory. Tokens of effects are None.
 
     Args:
         compiled: of the graph, boxed.
@@ -309,7 +309,8 @@ def unless_batched(
     is_batched = torch._C._functorch.is_legacy_batchedtensor
 
     def run(arguments: list[Any]) -> Any:
-        if any(is_batched(arguments[at]) for at in gradients):
+        given = [arguments[at] for at in gradients]
+        if any(gradient is not None and is_batched(gradient) for gradient in given):
             return fx.Interpreter(graph).boxed_run(arguments)
         return compiled(arguments)
 

@@ -11,6 +11,7 @@ from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.addressing import addresses_storage, sharing_storage
 from pjrt_bridge.torch_interop.nodes import source_line
+from pjrt_bridge.torch_interop.passes.functionalize_rng import Refused
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol, is_symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.operators.strides import (
@@ -19,6 +20,7 @@ from pjrt_bridge.torch_interop.passes.padding.operators.strides import (
 )
 from pjrt_bridge.torch_interop.passes.padding.paddable import Paddable
 from pjrt_bridge.torch_interop.passes.padding.promises import free_symbols, symbolic_sizes
+from pjrt_bridge.torch_interop.passes.padding.rules import rule_of
 from pjrt_bridge.torch_interop.passes.padding.walk import Walk
 
 
@@ -29,6 +31,7 @@ def find(
     *,
     checks_positions: bool = False,
     following: Mapping[Symbol, Size] | None = None,
+    refused: Refused = lambda *_: False,
 ) -> Paddable:
     """The padded form of a functional graph.
 
@@ -39,6 +42,7 @@ def find(
         memory: where the arguments are.
         checks_positions: see `Walk`.
         following: see `Paddable`.
+        refused: calls of any sizes. Padded graphs compute them with other operators.
     """
     places = _places(module.graph)
     names = _other_names(following or {}, places)
@@ -57,7 +61,9 @@ def find(
         for name, dims in (hints or {}).items()
     }
     with compat.following(of_arguments):
-        return _find(module, places, known, memory, of_arguments, checks_positions=checks_positions)
+        return _find(
+            module, places, known, memory, of_arguments, refused, checks_positions=checks_positions
+        )
 
 
 def _other_names(following: Mapping[Symbol, Size], places: Container[Symbol]) -> dict[Symbol, Size]:
@@ -75,12 +81,17 @@ def _find(
     hints: Mapping[str, PaddedDims],
     memory: PaddingMemory,
     following: Mapping[Symbol, Size],
+    refuses: Refused,
     *,
     checks_positions: bool,
 ) -> Paddable:
     # Sizes of ragged dimensions are names, with which nothing can be calculated.
     ragged = any(map(_is_ragged, module.graph.find_nodes(op="placeholder")))
-    refused = dict.fromkeys(places, "") if ragged else _addressed(module.graph)
+    refused = (
+        dict.fromkeys(places, "")
+        if ragged
+        else {**_addressed(module.graph), **_of_refused(module.graph, refuses)}
+    )
     known = dict(hints)
     while True:
         walk = Walk(
@@ -110,6 +121,26 @@ def _addressed(graph: fx.Graph) -> dict[Symbol, str]:
         for item in sharing_storage(node.all_input_nodes[0]):
             for _, size in symbolic_sizes(compat.promise(item)):
                 found |= dict.fromkeys(free_symbols(size), str(why))
+    return found
+
+
+def _of_refused(graph: fx.Graph, refuses: Refused) -> dict[Symbol, str]:
+    """The symbols in sizes of calls that PyTorch refuses, with the reason."""
+    found: dict[Symbol, str] = {}
+    for node in graph.nodes:
+        if not isinstance(node.target, compat.OpOverload) or rule_of(node.target) is None:
+            continue
+        values = {used: compat.promise(used) for used in node.all_input_nodes}
+        symbols = {
+            symbol
+            for promise in (*values.values(), compat.promise(node))
+            for _, size in symbolic_sizes(promise)
+            for symbol in free_symbols(size)
+        }
+        if symbols and refuses(node.target, compat.substitute((node.args, node.kwargs), values)):
+            why = "PyTorch refuses its element types"
+            reason = FallbackReason(compat.label(node.target), why, "refused", source_line(node))
+            found |= dict.fromkeys(symbols, str(reason))
     return found
 
 

@@ -16,6 +16,7 @@ from torch import fx
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.padded_sizes import PaddedSizes
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.functionalize_rng import Refused
 from pjrt_bridge.torch_interop.passes.padding.analysis import find
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     PaddedDims,
@@ -48,6 +49,7 @@ class GraphPadding:
         checks_positions: see `Walk`.
         changing: see `PaddedSizes`.
         following: see `find`.
+        refused: see `find`.
 
     Attributes:
         module: the padded graph.
@@ -66,9 +68,15 @@ class GraphPadding:
         checks_positions: bool = False,
         changing: bool = False,
         following: Mapping[Symbol, Size] | None = None,
+        refused: Refused = lambda *_: False,
     ) -> None:
         self._found = found = find(
-            module, hints, memory, checks_positions=checks_positions, following=following
+            module,
+            hints,
+            memory,
+            checks_positions=checks_positions,
+            following=following,
+            refused=refused,
         )
         self._memory = memory
         self.module = found.module

@@ -74,7 +74,10 @@ def check(e: Emission, node: fx.Node, applied: Applied) -> bool:
     where, complete = label(node), True
     for item in list(bounds(node, symbolic=True)):
         if item.first:
-            # Bounds are numbers for all positions of a padded tensor.
+            first = e.call("aten.slice.Tensor", e[item.index], 0, 0, 1)
+            first = e.checked_positions(first, item.low, item.high, where)
+            changed = e.call("aten.slice_scatter.default", e[item.index], first, 0, 0, 1)
+            e.change(item.index, changed)
             continue
         # Pivots count from 1. A symbolic least is that of positions which count from the end, too.
         least = max(item.low, 0) if isinstance(item.low, int) else 0

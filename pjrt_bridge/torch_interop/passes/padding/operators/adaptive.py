@@ -84,15 +84,13 @@ def _pooled(use: Use, count: int, pooled: list[Size]) -> tuple[dict[int, Size], 
     return pooled_dims if inside else {}, {**left, **changing}
 
 
-def _windows(
-    e: Emission, use: Use, dim: int, windows: Size, dtype: torch.dtype | None
-) -> tuple[fx.Node, fx.Node]:
-    """Which elements of a dimension are in which window, and how many each has.
+def _windows(e: Emission, use: Use, dim: int, windows: Size) -> tuple[fx.Node, fx.Node, fx.Node]:
+    """Which elements of a dimension are in which window, the first of each, and how many it has.
 
     Window `i` of `m` over `n` elements goes from `floor(i n / m)` to `ceil((i + 1) n / m)`.
 
     Returns:
-        bools by window and element; numbers by window in a column, of a type.
+        bools by window and element; the others by window in a column.
     """
     size = use.shape("self")[dim]
     index = e.call("aten.arange.default", e.size(windows), dtype=torch.int64)
@@ -110,8 +108,7 @@ def _windows(
         e.call("aten.ge.Tensor", position, first),
         e.call("aten.lt.Tensor", position, end),
     )
-    count = e.call("aten.sub.Tensor", end, first)
-    return within, count if dtype is None else e.call("aten._to_copy.default", count, dtype=dtype)
+    return within, first, e.call("aten.sub.Tensor", end, first)
 
 
 def _among(e: Emission, made: fx.Node, dim: int, rank: int) -> fx.Node:
@@ -138,9 +135,8 @@ def _weighted(
     dtype = compute_type(result.dtype)
     made = e.call("aten._to_copy.default", made, dtype=dtype)
     for dim, windows in inside.items():
-        within, count = (
-            _among(e, item, dim, rank) for item in _windows(e, use, dim, windows, dtype)
-        )
+        within, _, count = (_among(e, item, dim, rank) for item in _windows(e, use, dim, windows))
+        count = e.call("aten._to_copy.default", count, dtype=dtype)
         spread = e.call("aten.unsqueeze.default", made, dim if forward else dim + 1)
         spread = e.call("aten.div.Tensor", spread, count)
         spread = e.call(
@@ -151,7 +147,7 @@ def _weighted(
 
 
 def _largest(e: Emission, use: Use, count: int) -> list[Any]:
-    """Along the width, then along the others: the first of equals, as in row-major order."""
+    """Along the width, then the others: the first of equals in row-major order, the last NaN."""
     rank, sizes = use.rank("self"), use.shape("self")
     pooled = use.shape(use.results[0])
     values, places = e[use["self"]], list[fx.Node]()
@@ -169,10 +165,19 @@ def _largest_along(
     e: Emission, use: Use, made: fx.Node, dim: int, windows: Size
 ) -> tuple[fx.Node, fx.Node]:
     rank, dtype = use.rank("self"), use.results[0].dtype
-    within, _ = _windows(e, use, dim, windows, None)
-    within = _among(e, within, dim, rank)
+    within, first, _ = (_among(e, item, dim, rank) for item in _windows(e, use, dim, windows))
     least = e.call("aten.full.default", [], -float("inf"), dtype=dtype)
     spread = e.call("aten.unsqueeze.default", made, dim)
     spread = e.call("aten.where.self", within, spread, least)
     both = e.call("aten.max.dim", spread, dim + 1)
-    return e.item(both, 0), e.item(both, 1)
+    # Where all elements of a window are infinite and negative, they equal those before it.
+    first = e.call("aten.squeeze.dim", first, dim + 1)
+    found = e.call("aten.maximum.default", e.item(both, 1), first)
+    # Of several NaN torch takes the last.
+    size = e.size(use.shape("self")[dim])
+    position = e.call("aten.arange.default", size, dtype=torch.int64)
+    none = e.call("aten.full.default", [], -1, dtype=torch.int64)
+    is_nan = e.call("aten.isnan.default", spread)
+    last = e.call("aten.where.self", is_nan, e.along(position, dim + 1, rank + 1), none)
+    last = e.call("aten.amax.default", last, [dim + 1])
+    return e.item(both, 0), e.call("aten.maximum.default", found, last)

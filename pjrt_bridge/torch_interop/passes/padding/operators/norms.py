@@ -176,7 +176,8 @@ def _channels(e: Emission, use: Use, vector: fx.Node) -> fx.Node:
 def _batch_norm(e: Emission, use: Use, dims: PaddedDims) -> list[Any]:
     rank, over = use.rank("input"), _over(use)
     promise = compat.promise(use["input"])
-    stats = use.results[1].dtype
+    # Torch may promise half precision for statistics that its kernels compute in float32.
+    stats = compute_type(use.results[1].dtype)
     x = e.call("aten._to_copy.default", e[use["input"]], dtype=stats)
     count = e.count(product(use.shape("input")[dim] for dim in over), stats)
     kept = e.filled(x, dims, rank, 0, stats)
@@ -191,7 +192,10 @@ def _batch_norm(e: Emission, use: Use, dims: PaddedDims) -> list[Any]:
         made = e.call("aten.mul.Tensor", made, _channels(e, use, e[use["weight"]]))
     if use["bias"] is not None:
         made = e.call("aten.add.Tensor", made, _channels(e, use, e[use["bias"]]))
-    results = [e.call("aten._to_copy.default", made, dtype=promise.dtype), mean, rstd]
+    results = [
+        e.call("aten._to_copy.default", item, dtype=kind.dtype)
+        for item, kind in zip((made, mean, rstd), (promise, *use.results[1:3]), strict=True)
+    ]
     if len(use.results) > 3:
         less = e.call("aten.sub.Tensor", count, 1)
         unbiased = e.call("aten.div.Tensor", e.call("aten.mul.Tensor", var, count), less)
@@ -225,7 +229,7 @@ def batch_norm_backward(use: Use) -> list[PaddedDims]:
 
 def _batch_norm_backward(e: Emission, use: Use, dims: PaddedDims) -> list[Any]:
     rank, over = use.rank("input"), _over(use)
-    stats = compat.promise(use["save_mean"]).dtype
+    stats = compute_type(compat.promise(use["save_mean"]).dtype)
     dtype = compat.promise(use["input"]).dtype
     x, grad = (
         e.filled(e.call("aten._to_copy.default", e[use[name]], dtype=stats), dims, rank, 0, stats)

@@ -9,6 +9,7 @@ from torch.nn import functional as F  # noqa: N812
 from tests.torch_interop.passes.padding.rows import (
     SIZE,
     assert_padding_changes_nothing,
+    padded,
     refusals,
     symbolic,
     with_gradients,
@@ -60,3 +61,15 @@ def test_a_table_is_not_padded() -> None:
     args = torch.tensor([[0, 1]]), torch.randn(N, 3)
     (found,) = refusals(symbolic(F.embedding_bag, *args), args)
     assert "it looks up rows of the dimension" in found
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_the_first_bag_has_to_begin_with_the_first_index(dtype: torch.dtype) -> None:
+    def function(indices: torch.Tensor, table: torch.Tensor, offsets: torch.Tensor) -> Any:
+        return F.embedding_bag(indices, table, offsets)
+
+    indices = NINE.to(dtype)
+    graph = symbolic(function, indices, TABLE, torch.tensor([0, 2, 2, 5, 9], dtype=dtype))
+    wrong = torch.tensor([1, 2, 2, 5, 9], dtype=dtype)
+    with pytest.raises(IndexError, match="found indices from 1 to 1, expected 0 to 0"):
+        padded(graph, [indices, TABLE, wrong], checks_positions=True)

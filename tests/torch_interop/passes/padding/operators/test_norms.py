@@ -9,6 +9,8 @@ from torch.nn import functional as F  # noqa: N812
 from tests.torch_interop.passes.padding.rows import (
     SIZE,
     assert_padding_changes_nothing,
+    padded,
+    symbolic,
     with_gradients,
 )
 
@@ -66,3 +68,16 @@ def test_batch_norm(shape: tuple[int, ...], training: bool) -> None:
         return F.batch_norm(x, *((None, None) if training else fixed), w[0], w[1], training)
 
     assert_padding_changes_nothing(with_gradients(function), torch.randn(shape), torch.randn(4, 3))
+
+
+def test_statistics_of_a_batch_in_half_precision_are_computed_in_float32() -> None:
+    def function(x: torch.Tensor, *vectors: torch.Tensor) -> Any:
+        normalize = torch.ops.aten._native_batch_norm_legit_functional.default
+        made = normalize(x.bfloat16(), *vectors, True, 0.1, 1e-5)
+        return made[0].float(), made[3], made[4]
+
+    args = [torch.randn(N, 3, 4), *torch.rand(4, 3).unbind()]
+    y, *statistics = padded(symbolic(function, *args), args)
+    expected, *exact = function(*args)
+    torch.testing.assert_close(y, expected, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(statistics, exact, rtol=1e-5, atol=1e-6)
