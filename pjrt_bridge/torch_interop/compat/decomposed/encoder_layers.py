@@ -22,7 +22,7 @@ from pjrt_bridge.torch_interop.compat.operators import by_operator
 
 def encoder_layer_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each operator its decomposition."""
-    rules = {
+    rules: dict[str, Callable[..., Any]] = {
         "aten._native_multi_head_attention.default": _multi_head_attention,
         "aten._transformer_encoder_layer_fwd.default": _encoder_layer,
     }
