@@ -15,7 +15,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.extents import Size
 
 
-class _Call:
+class _CountedCall:
     """An operator's call: shapes of its arguments, by name, and of its result."""
 
     def __init__(self, node: fx.Node) -> None:
@@ -42,10 +42,10 @@ def multiplications(node: fx.Node) -> Size | None:
     """The multiplications of an operator's call; None where they are not counted."""
     name = compat.operator_name(node.target) or ""
     found = _COUNTED.get(name.rpartition(".")[0])
-    return None if found is None else found(_Call(node))
+    return None if found is None else found(_CountedCall(node))
 
 
-_Count = Callable[[_Call], Size]
+_Count = Callable[[_CountedCall], Size]
 
 
 def _product(name: str) -> _Count:
@@ -63,35 +63,35 @@ def _attention(products: int) -> _Count:
     return lambda call: products * prod(call["query"]) * call["key"][-2]
 
 
-def _convolution(call: _Call) -> Size:
+def _convolution(call: _CountedCall) -> Size:
     places = call["input"] if call.is_true("transposed") else call.result
     return prod(places) * prod(call["weight"][1:])
 
 
-def _convolution_backward(call: _Call) -> Size:
+def _convolution_backward(call: _CountedCall) -> Size:
     places = call["input" if call.is_true("transposed") else "grad_output"]
     return 2 * prod(places) * prod(call["weight"][1:])
 
 
-def _trilinear(call: _Call) -> Size:
+def _trilinear(call: _CountedCall) -> Size:
     return prod(call["i1"]) * prod(call["i2"]) * call["i1"][-1] ** -1
 
 
-def _distances_backward(call: _Call) -> Size:
+def _distances_backward(call: _CountedCall) -> Size:
     return prod(call["grad"]) * call["x1"][-1]
 
 
-def _bags(call: _Call) -> Size:
+def _bags(call: _CountedCall) -> Size:
     return prod(call["indices"]) * call["weight"][-1]
 
 
-def _recurrence(call: _Call) -> Size:
+def _recurrence(call: _CountedCall) -> Size:
     """Each of so many rows with the weights of the state."""
     *rows, _ = call["given"]
     return prod(rows) * prod(call["weight"])
 
 
-def _recurrence_backward(call: _Call) -> Size:
+def _recurrence_backward(call: _CountedCall) -> Size:
     *rows, _ = call["outputs"]
     return 2 * prod(rows) * prod(call["weight"])
 
@@ -106,7 +106,7 @@ def _solutions(matrices: str, sides: str) -> _Count:
     return lambda call: prod(call[sides]) * call[matrices][-1]
 
 
-def _solutions_by_factors(call: _Call) -> Size:
+def _solutions_by_factors(call: _CountedCall) -> Size:
     return (prod(call["A"]) + prod(call["B"])) * call["A"][-1]
 
 
