@@ -243,6 +243,36 @@ def test_short_sums_along_weights_are_left(inner: int, turned: bool) -> None:
     assert (TARGET in builder.finish([product]).text) == (inner == 64 or not turned)
 
 
+@pytest.mark.parametrize(("inner", "is_turned"), [(8, True), (32, False)])
+def test_weights_of_short_sums_are_turned_in_small_programs(
+    client: Client, inner: int, is_turned: bool
+) -> None:
+    kernels = XlaKernels()
+    kernels.can_multiply_thin = True
+    x, w = (np.random.default_rng(0).random((64, inner), np.float32) for _ in range(2))
+    builder = Builder([TensorType(x.shape, FLOAT32), TensorType(w.shape, FLOAT32)])
+    left, right = builder.parameters
+    right = builder.transpose(right, (1, 0))
+    product = kernels.small_product(builder, left, right, accumulator=FLOAT32, dtype=FLOAT32)
+    assert product is not None
+    program = builder.finish([product])
+    assert ("dense<[1, 3]>" not in program.text) == is_turned
+    found = client.compile(program)(x, w)[0].to_numpy()
+    np.testing.assert_allclose(found, x @ w.T, rtol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [8, 64])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_many_products_with_vectors_are_left_to_the_compiler(batch: int, is_left: bool) -> None:
+    kernels = XlaKernels()
+    kernels.can_multiply_thin = True
+    sides = (1, 32) if is_left else (32, 1)
+    shapes = ((batch, sides[0], 32), (batch, 32, sides[1]))
+    builder = Builder([TensorType(shape, FLOAT32) for shape in shapes])
+    found = kernels.small_product(builder, *builder.parameters, accumulator=FLOAT32, dtype=FLOAT32)
+    assert (found is None) == (batch == 64)
+
+
 def test_programs_for_other_plugins_have_none() -> None:
     builder = Builder([TensorType((1, 256), BFLOAT16), TensorType((256, 256), BFLOAT16)])
     product = XlaKernels().product(

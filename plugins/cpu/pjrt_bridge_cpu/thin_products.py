@@ -34,6 +34,14 @@ LEAST = 1 << 14
 SHORTEST = 64
 """The inner size from which on sums along transposed weights are: to end one takes longer."""
 
+SHORTEST_SUM = 16
+"""The inner size below which weights of small products of more than `MOST_ROWS` rows are put into
+the other order before."""
+
+MOST_VECTORS = 16
+"""Products with vectors in a batch from which on XLA's own loop is faster: the call begins anew
+with each."""
+
 PORTABLE, AVX2, AVX512, AVX512_BF16 = range(4)
 """The widest vectors that a call may use."""
 
@@ -60,7 +68,9 @@ class ThinProducts(Kernels):
         self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType
     ) -> Value | None:
         """See `Kernels.small_product`."""
-        return _multiplied(b, x, y, dtype) if self._may_call(x, y, accumulator, dtype) else None
+        if not self._may_call(x, y, accumulator, dtype) or _is_of_vectors(x, y):
+            return None
+        return _multiplied(b, x, y, dtype)
 
     def is_thin(self, x: Value, y: Value, accumulator: DType, dtype: DType) -> bool:
         """Whether a product is one of these, and faster as a call."""
@@ -137,6 +147,8 @@ def multiply(
 
 def _multiplied(b: Builder, x: Value, y: Value, dtype: DType) -> Value:
     weights, transposed = _weights(y)
+    if transposed and x.shape[-1] < SHORTEST_SUM and x.shape[-2] > MOST_ROWS:
+        weights, transposed = y, False
     left, right = (_in_one_batch(b, side) for side in (x, weights))
     product = multiply(b, left, right, dtype, transposed=transposed)
     return b.reshape(product, (*x.shape[:-1], y.shape[-1]))
@@ -153,6 +165,12 @@ def _weights(y: Value) -> tuple[Value, bool]:
             y, transposed = y.origin.value, not transposed
         else:
             return y, transposed
+
+
+def _is_of_vectors(x: Value, y: Value) -> bool:
+    """Whether many products have a vector as one side."""
+    has_vectors = x.shape[-2] == 1 or y.shape[-1] == 1
+    return has_vectors and math.prod(x.shape[:-2]) >= MOST_VECTORS
 
 
 def _in_one_batch(b: Builder, side: Value) -> Value:
