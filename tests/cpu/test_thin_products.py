@@ -261,6 +261,30 @@ def test_weights_of_short_sums_are_turned_in_small_programs(
     np.testing.assert_allclose(found, x @ w.T, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize(("rows", "columns"), [(40, 10), (10, 40), (12, 14), (40, 1)])
+def test_small_products_of_few_columns_are_those_of_transposed_sides(
+    client: Client, rows: int, columns: int, turned: bool, dtype: dtypes.DType
+) -> None:
+    kernels = XlaKernels()
+    kernels.can_multiply_thin = True
+    random = np.random.default_rng(0)
+    x, y = (random.integers(-4, 5, (2, *size)) for size in ((rows, 32), (32, columns)))
+    given = y.swapaxes(1, 2) if turned else y
+    arrays = [array.astype(dtype.numpy) for array in (x, given)]
+    builder = Builder([TensorType(array.shape, dtype) for array in arrays])
+    left, right = builder.parameters
+    right = builder.transpose(right, (0, 2, 1)) if turned else right
+    product = kernels.small_product(builder, left, right, accumulator=FLOAT32, dtype=FLOAT32)
+    assert product is not None
+    program = builder.finish([product])
+    is_swapped = f"-> tensor<2x{columns}x{rows}xf32>" in program.text
+    assert is_swapped == (columns < min(rows, 16))
+    found = client.compile(program)(*arrays)[0].to_numpy()
+    np.testing.assert_array_equal(found, x @ y)
+
+
 @pytest.mark.parametrize("batch", [8, 64])
 @pytest.mark.parametrize("is_left", [True, False])
 def test_many_products_with_vectors_are_left_to_the_compiler(batch: int, is_left: bool) -> None:

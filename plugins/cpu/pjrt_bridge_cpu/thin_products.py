@@ -34,6 +34,10 @@ LEAST = 1 << 14
 SHORTEST = 64
 """The inner size from which on sums along transposed weights are: to end one takes longer."""
 
+NARROWEST = 16
+"""Columns below which a small product is that of the transposed sides: the call goes through rows
+of weights by vectors."""
+
 SHORTEST_SUM = 16
 """The inner size below which weights of small products of more than `MOST_ROWS` rows are put into
 the other order before."""
@@ -46,6 +50,7 @@ PORTABLE, AVX2, AVX512, AVX512_BF16 = range(4)
 """The widest vectors that a call may use."""
 
 _FLOAT32, _BFLOAT16, _INT8 = map(dtypes.of, ("float32", "bfloat16", "int8"))
+_FLOATS = (_FLOAT32, _BFLOAT16)
 _NARROW = (_BFLOAT16, _INT8)
 
 
@@ -70,6 +75,10 @@ class ThinProducts(Kernels):
         """See `Kernels.small_product`."""
         if not self._may_call(x, y, accumulator, dtype) or _is_of_vectors(x, y):
             return None
+        if y.shape[-1] < min(NARROWEST, x.shape[-2]) and y.dtype in _FLOATS:
+            swap = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
+            left, right = (b.transpose(side, swap) for side in (y, x))
+            return b.transpose(_multiplied(b, left, right, dtype), swap)
         return _multiplied(b, x, y, dtype)
 
     def is_thin(self, x: Value, y: Value, accumulator: DType, dtype: DType) -> bool:
@@ -89,10 +98,10 @@ class ThinProducts(Kernels):
         weights, _ = _weights(y)
         return (
             self.can_multiply_thin
-            and x.dtype in (_FLOAT32, _BFLOAT16)
+            and x.dtype in _FLOATS
             and weights.dtype in (_FLOAT32, *_NARROW)
             and accumulator == _FLOAT32
-            and dtype in (_FLOAT32, _BFLOAT16)
+            and dtype in _FLOATS
             and x.size > 0
             and not is_outer(x)
         )
