@@ -3,10 +3,10 @@
 A program of larger sizes serves a call where padding is allowed. Sizes that come first are compiled
 as they are, unless padding them costs next to nothing. Once they change, a program is made for
 round sizes above those of the call, and serves all calls that it does not waste much of. After a
-few of them, calls take what serves them until what all wasted is worth a program; where nothing
-serves, one is made that serves what came before, too, if that is cheap. Where sizes that are not
-padded differ from those of all programs, one is made when they came often. So the number of
-programs grows with the logarithm of the range of each size. A few sizes that come very often get
+few of them, calls take what serves them until what all of them wasted is worth a program; where
+nothing serves, one is made that serves what came before, too, if that is cheap. Where sizes that
+are not padded differ from those of all programs, one is made when they came often. So the number
+of programs grows with the logarithm of the range of each size. A few sizes that come very often get
 programs of their own.
 """
 
@@ -16,6 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import ge
 
 SizesOfCall = tuple[int, ...]
 
@@ -40,19 +41,30 @@ UNITS = 64
 """The largest number by which sizes may have to be divisible."""
 _REMEMBERED = 4096
 _MISSED = 64
-"""Sizes of programs that were not compiled, and what is known of them: those that came last."""
+"""Programs that were not compiled, of which calls are counted: those that came last."""
 
 
 @dataclass
 class _MissingProgram:
-    """A program that was not compiled: calls that it was for, and the work of those that served."""
+    """A program that was not compiled.
 
+    Attributes:
+        own: its work.
+        calls: those whose sizes it was for.
+        work: that of the programs that served these.
+        served_calls: those that it would have served, which are not larger.
+        served_work: that of the programs that served these.
+    """
+
+    own: float
     calls: int = 0
     work: float = 0.0
+    served_calls: int = 0
+    served_work: float = 0.0
 
 
 def _is_often(calls: int, extra: int) -> bool:
-    """Whether calls are enough for a program: the more, the more programs there are."""
+    """Whether so many calls are worth a program; each further one needs twice as many."""
     return calls >= 4 << extra
 
 
@@ -84,7 +96,7 @@ class PaddedSizes:
     _first: SizesOfCall | None = None
     _first_stays: bool = True
     _chosen: OrderedDict[SizesOfCall, SizesOfCall] = field(default_factory=OrderedDict)
-    _wanted: dict[SizesOfCall, _MissingProgram] = field(default_factory=dict)
+    _wanted: OrderedDict[SizesOfCall, _MissingProgram] = field(default_factory=OrderedDict)
     _calls: OrderedDict[SizesOfCall, int] = field(default_factory=OrderedDict)
     _own: set[SizesOfCall] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -184,7 +196,7 @@ class PaddedSizes:
                     rounded = one
         self.made.append(rounded)
         for served in [item for item in self._wanted if self._serves(rounded, item)]:
-            del self._wanted[served]
+            self._no_longer_wanted(served)
         return rounded, True
 
     def _missed(self, sizes: SizesOfCall, work: float) -> int:
@@ -194,28 +206,43 @@ class PaddedSizes:
             sizes: of the program.
             work: of the program that served the call.
         """
-        wanted = self._wanted.pop(sizes, None) or _MissingProgram()
+        wanted = self._wanted.get(sizes)
+        if wanted is None:
+            served = [item for other, item in self._wanted.items() if self._serves(sizes, other)]
+            wanted = self._wanted[sizes] = _MissingProgram(
+                self.work(sizes),
+                served_calls=sum(item.calls for item in served),
+                served_work=sum(item.work for item in served),
+            )
+            if len(self._wanted) > _MISSED:
+                self._no_longer_wanted(next(iter(self._wanted)))
+        self._wanted.move_to_end(sizes)
         wanted.calls += 1
         wanted.work += work
-        self._wanted[sizes] = wanted
-        if len(self._wanted) > _MISSED:
-            del self._wanted[next(iter(self._wanted))]
+        self._count_served(sizes, 1, work)
         return wanted.calls
+
+    def _no_longer_wanted(self, sizes: SizesOfCall) -> None:
+        """Forget a program that was not compiled, and the calls that it was for."""
+        forgotten = self._wanted.pop(sizes)
+        self._count_served(sizes, -forgotten.calls, -forgotten.work)
+
+    def _count_served(self, sizes: SizesOfCall, calls: int, work: float) -> None:
+        """Count calls for all programs that would have served them."""
+        for one, wanted in self._wanted.items():
+            if self._serves(one, sizes):
+                wanted.served_calls += calls
+                wanted.served_work += work
 
     def _worth(self, sizes: SizesOfCall, extra: int) -> SizesOfCall | None:
         """The sizes of a program that serves a call and would have saved most; None: too little.
 
-        A program serves the calls of all that are not larger. What has to be saved is the work that
-        takes as long as making it.
+        What has to be saved is the work that takes as long as making it.
         """
         best, most = None, self.compiles
-        for one in self._wanted:
-            if not self._serves(one, sizes):
-                continue
-            served = [wanted for other, wanted in self._wanted.items() if self._serves(one, other)]
-            calls = sum(wanted.calls for wanted in served)
-            saved = sum(wanted.work for wanted in served) - calls * self.work(one)
-            if _is_often(calls, extra) and saved >= most:
+        for one, wanted in self._wanted.items():
+            saved = wanted.served_work - wanted.served_calls * wanted.own
+            if saved >= most and _is_often(wanted.served_calls, extra) and self._serves(one, sizes):
                 best, most = one, saved
         return best
 
@@ -249,10 +276,7 @@ class PaddedSizes:
         return sizes
 
     def _serves(self, made: SizesOfCall, sizes: SizesOfCall) -> bool:
-        return all(
-            a >= b if at in self.positions else a == b
-            for at, (a, b) in enumerate(zip(made, sizes, strict=True))
-        )
+        return all(map(ge, made, sizes)) and self._differ_in_padding(made, sizes)
 
     def forget(self, sizes: SizesOfCall) -> None:
         """A program of these sizes could not be made."""

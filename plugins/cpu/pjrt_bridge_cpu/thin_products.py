@@ -76,7 +76,7 @@ class ThinProducts(Kernels):
         if not self._may_call(x, y, accumulator, dtype) or _is_of_vectors(x, y):
             return None
         if y.shape[-1] < min(NARROWEST, x.shape[-2]) and y.dtype in _FLOATS:
-            swap = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
+            swap = swapped(y.rank)
             left, right = (b.transpose(side, swap) for side in (y, x))
             return b.transpose(_multiplied(b, left, right, dtype), swap)
         return _multiplied(b, x, y, dtype)
@@ -167,13 +167,18 @@ def _weights(y: Value) -> tuple[Value, bool]:
     """What the right side was converted and transposed from, and whether it was transposed."""
     transposed = False
     while True:
-        swap = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
+        swap = swapped(y.rank)
         if y.widened is not None and y.widened.dtype in _NARROW:
             y = y.widened
         elif y.origin is not None and y.origin.permutation == swap:
             y, transposed = y.origin.value, not transposed
         else:
             return y, transposed
+
+
+def swapped(rank: int) -> tuple[int, ...]:
+    """The permutation that transposes matrices."""
+    return (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _is_of_vectors(x: Value, y: Value) -> bool:

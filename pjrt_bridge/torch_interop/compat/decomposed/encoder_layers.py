@@ -56,9 +56,22 @@ def _encoder_layer(
         return NotImplemented
 
     def attend(x: Tensor) -> Tensor:
-        q, k, v = _projected((x, x, x), qkv_weight, qkv_bias, num_heads)
-        mixed, _ = _attention(q, k, v, mask, mask_type, need_weights=False)
-        return F.linear(mixed, proj_weight, proj_bias)
+        found: Tensor
+        found, _ = _multi_head_attention(
+            x,
+            x,
+            x,
+            embed_dim,
+            num_heads,
+            qkv_weight,
+            qkv_bias,
+            proj_weight,
+            proj_bias,
+            mask,
+            need_weights=False,
+            mask_type=mask_type,
+        )
+        return found
 
     def feed_forward(x: Tensor) -> Tensor:
         hidden = F.linear(x, ffn_weight_1, ffn_bias_1)

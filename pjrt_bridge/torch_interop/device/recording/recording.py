@@ -27,7 +27,6 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
 from pjrt_bridge.torch_interop.compat.devices import third_party_device
-from pjrt_bridge.torch_interop.compat.devices.third_party_device import unseen_by_overrides
 from pjrt_bridge.torch_interop.device.recording import data_errors, merging
 from pjrt_bridge.torch_interop.device.recording.merging import Recordable, Recorded, Reference
 from pjrt_bridge.torch_interop.resident.client import chosen, failures
@@ -373,6 +372,6 @@ of_client(recorder.cache_clear)
 def compute_all() -> None:
     """Start the computation of all that was recorded for any device."""
     # Steps of optimizers end here, not in an operator, before which torch leaves modes.
-    with unseen_by_overrides():
+    with third_party_device.unseen_by_overrides():
         for index in range(chosen.device_count() if chosen.is_in_use() else 0):
             recorder(index).flush()

@@ -1,7 +1,7 @@
-"""How many multiplications operators take: those that take more of them than elements of results.
+"""Counts of multiplications, of operators that take more of them than their results have elements.
 
-Numbers of multiplications are expressions of sizes. They are for estimates, and leave out what is
-small beside the rest.
+A count is an expression of sizes. Counts are for estimates, and leave out what is small beside the
+rest.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _convolution_backward(call: _CountedCall) -> Size:
 
 
 def _trilinear(call: _CountedCall) -> Size:
-    return prod(call["i1"]) * prod(call["i2"]) * call["i1"][-1] ** -1
+    return prod(call["i1"][:-1]) * prod(call["i2"])
 
 
 def _distances_backward(call: _CountedCall) -> Size:

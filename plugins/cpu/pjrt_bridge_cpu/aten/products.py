@@ -23,7 +23,7 @@ from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.processor import blas_lacks_its_instructions
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
 from pjrt_bridge_cpu.small_products import LARGEST, is_outer
-from pjrt_bridge_cpu.thin_products import ThinProducts
+from pjrt_bridge_cpu.thin_products import ThinProducts, swapped
 
 LEAST = 1 << 18
 """Multiplications from which on a product is worth a call."""
@@ -211,9 +211,8 @@ def _in_one_batch(b: Builder, side: Value) -> Value:
     if side.rank == 3:
         return side
     shape = (math.prod(side.shape[:-2]), *side.shape[-2:])
-    origin, rank = side.origin, side.rank
-    swap = (*range(rank - 2), rank - 1, rank - 2)
-    if origin is not None and origin.permutation == swap:
+    origin = side.origin
+    if origin is not None and origin.permutation == swapped(side.rank):
         inner = b.reshape(origin.value, (shape[0], shape[2], shape[1]))
         return b.transpose(inner, (0, 2, 1))
     return b.reshape(side, shape)
