@@ -61,8 +61,8 @@ def interruptible(function: Callable[[], _T]) -> _T:
 def _work(context: Context, function: Callable[[], _T], outcome: _OutcomeQueue) -> None:
     try:
         with blocked():
-            found = context.run(function)
+            # No name here holds what the function gave: the other thread may go on before this one
+            # ends, and is to be the only one that holds it.
+            outcome.put((context.run(function), None))
     except BaseException as error:
         outcome.put((None, error))
-    else:
-        outcome.put((found, None))

@@ -85,6 +85,18 @@ def test_what_is_raised_comes_through() -> None:
         interruptible(fail)
 
 
+def test_the_caller_alone_holds_what_is_given() -> None:
+    interval = sys.getswitchinterval()
+    # The other thread is interrupted between any two instructions.
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(3000):
+            given = interruptible(lambda: [0])
+            assert sys.getrefcount(given) == 2
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_other_threads_call_by_themselves() -> None:
     found: list[str] = []
 
