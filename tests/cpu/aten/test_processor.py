@@ -20,6 +20,7 @@ def _nothing_read() -> Iterator[None]:
         processor.instructions,
         processor.maker,
         processor.blas_lacks_its_instructions,
+        processor.has_wide_vectors,
     )
     for function in cached:
         function.cache_clear()
@@ -43,6 +44,24 @@ def test_whose_instructions_the_blas_takes(
 ) -> None:
     monkeypatch.setattr(Path, "read_text", lambda path, encoding: stated)
     assert processor.blas_lacks_its_instructions() == lacks
+
+
+@pytest.mark.parametrize(
+    ("flags", "wide"),
+    [
+        (AVX512, False),
+        # Cooper Lake is of the first kind, with instructions for bfloat16.
+        (f"{AVX512} avx512_bf16", False),
+        (f"{AVX512} avx512_vbmi2", True),
+        (f"{AVX512} avx512_vbmi2 avx512_bf16", True),
+        ("", False),
+    ],
+)
+def test_which_processors_are_as_fast_with_wide_vectors(
+    flags: str, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: f"flags : {flags}\n")
+    assert processor.has_wide_vectors() == wide
 
 
 def test_only_vector_instructions_count(monkeypatch: pytest.MonkeyPatch) -> None:

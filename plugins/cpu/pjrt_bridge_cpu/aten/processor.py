@@ -36,10 +36,11 @@ def maker() -> str:
 def has_wide_vectors() -> bool:
     """Whether vectors of 512 bits are as fast as others, element by element.
 
-    The first processors with AVX-512 take a lower clock rate for them, for which reason compilers
-    stay at 256 bits unless told otherwise. Those that came with instructions for bfloat16 do not.
+    The first processors with AVX-512 take a much lower clock rate for them, for which reason
+    compilers stay at 256 bits unless told otherwise. Those with VBMI2 (Ice Lake, Zen 4 and later)
+    do not; the one of the first kind that has instructions for bfloat16, Cooper Lake, lacks it.
     """
-    return "avx512_bf16" in instructions().split()
+    return "avx512_vbmi2" in instructions().split()
 
 
 @cache
