@@ -61,6 +61,18 @@ def test_many_small_ones_are_sums(batch: int, size: int, is_sum: bool) -> None:
     assert ("stablehlo.reduce" in emitted(torch.bmm, x, x)) == is_sum
 
 
+@pytest.mark.parametrize("inner", [4, 32])
+def test_many_with_vectors_are_sums_where_the_matrices_lie_between_each_other(inner: int) -> None:
+    def weighed(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("end,ne->nd", x, weights)
+
+    x, weights = torch.randn(inner, 64, 96), torch.randn(64, inner)
+    text = emitted(weighed, x, weights)
+    assert ("stablehlo.reduce(" in text) == (inner == 4)
+    found = torch.compile(weighed, backend="pjrt")(x, weights)
+    torch.testing.assert_close(found, weighed(x, weights), rtol=1e-4, atol=1e-4)
+
+
 def program(size: int) -> Program:
     builder = Builder([TensorType((2000, size, size), FLOAT32)] * 2)
     x, y = builder.parameters

@@ -285,16 +285,25 @@ def test_small_products_of_few_columns_are_those_of_transposed_sides(
     np.testing.assert_array_equal(found, x @ y)
 
 
-@pytest.mark.parametrize("batch", [8, 64])
+@pytest.mark.parametrize("batch", [64, 512])
 @pytest.mark.parametrize("is_left", [True, False])
-def test_many_products_with_vectors_are_left_to_the_compiler(batch: int, is_left: bool) -> None:
+@pytest.mark.parametrize("is_moved", [True, False])
+@pytest.mark.parametrize("size", [8, 32])
+def test_many_products_with_vectors_are_left_to_the_compiler(
+    batch: int, is_left: bool, is_moved: bool, size: int
+) -> None:
+    """And so are short ones, where the matrices do not lie one behind the other: as sums."""
     kernels = XlaKernels()
     kernels.can_multiply_thin = True
-    sides = (1, 32) if is_left else (32, 1)
-    shapes = ((batch, sides[0], 32), (batch, 32, sides[1]))
-    builder = Builder([TensorType(shape, FLOAT32) for shape in shapes])
-    found = kernels.small_product(builder, *builder.parameters, accumulator=FLOAT32, dtype=FLOAT32)
-    assert (found is None) == (batch == 64)
+    matrices, vectors = (batch, size, size), (batch, 1, size) if is_left else (batch, size, 1)
+    order = (1, 0, 2) if is_moved else (0, 1, 2)
+    shape = tuple(matrices[dim] for dim in order)
+    builder = Builder([TensorType(shape, FLOAT32), TensorType(vectors, FLOAT32)])
+    matrix, vector = builder.parameters
+    matrix = builder.transpose(matrix, order) if is_moved else matrix
+    sides = (vector, matrix) if is_left else (matrix, vector)
+    found = kernels.small_product(builder, *sides, accumulator=FLOAT32, dtype=FLOAT32)
+    assert (found is None) == (batch == 512 or (is_moved and size == 8))
 
 
 def test_programs_for_other_plugins_have_none() -> None:

@@ -111,8 +111,7 @@ class RewriteOps(Emitter):
             handles = [self._handle(handle.name, i, item) for i, item in enumerate(found or ())]
         finally:
             self._ip, self._scopes, self._transposed, self._created, self._loc = saved
-        is_same = created and all(made.name in (handle.name, *_PLAIN) for made in created)
-        if found is None or is_same:
+        if found is None or _is_same(handle, created):
             for made in reversed(created):
                 made.erase()
             return False
@@ -230,5 +229,15 @@ _ERASABLE = named(PURE) | {"chlo.erf", "chlo.square"}
 """Operations without effects: those that nothing uses are erased."""
 _FOLLOWED = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose")
 """Operations whose operand is known of their result."""
+
+
+def _is_same(handle: Any, created: Sequence[Any]) -> bool:
+    """Whether what was made for an operation is this again, or its results, in other shapes."""
+    names = {made.name for made in created}
+    own = list(handle.results)
+    reads_it = any(operand in own for made in created for operand in made.operands)
+    return names <= {handle.name, *_PLAIN} and (handle.name in names or reads_it)
+
+
 _PLAIN = tuple(f"stablehlo.{name}" for name in ("constant", "convert", "reshape", "transpose"))
 """Operations that a kernel may need around an operation, and that compute nothing."""

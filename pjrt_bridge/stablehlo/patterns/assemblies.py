@@ -31,8 +31,27 @@ def assembled(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Va
     these are written there first, and not as the whole is computed.
     """
     root = operation.handle.results[0]
-    made = _written(kernels, b, operation, root, _STEPS) if _is_kept(root) else None
+    made = _unmoved(b, operation, root)
+    if made is None and _is_kept(root):
+        made = _written(kernels, b, operation, root, _STEPS)
     return None if made is None else [made]
+
+
+def _unmoved(b: Builder, operation: Operation, value: Any) -> Value | None:
+    """The array whose elements a value has, if they lie one behind the other as there; else None.
+
+    A compiler may not see that of transpositions with a reshape between them.
+    """
+    followed = _CopiedParts()
+    try:
+        (box,) = followed.boxes(value, _DEPTH)
+    except (_NoBoxes, boxes.TooManyBoxes, ValueError):
+        return None
+    source, shape = followed.sources[box.source], shape_of(value)
+    is_all = math.prod(shape_of(source)) == math.prod(shape)
+    if source == value or not is_all or boxes.contiguous(box) != shape:
+        return None
+    return b.reshape(operation.value(source), shape)
 
 
 def _is_kept(root: Any) -> bool:

@@ -134,7 +134,12 @@ def repeated(
 
 def contiguous(box: AssemblyBox) -> tuple[int, ...] | None:
     """The shape of an array from which all elements are read, one behind the other; else None."""
-    is_all = box == whole(box.source, box.sizes)
+    # Nothing is stepped along a dimension of one element.
+    steps = (
+        step if size > 1 else own
+        for step, size, own in zip(box.steps, box.sizes, row_major_steps(box.sizes), strict=True)
+    )
+    is_all = replace(box, steps=tuple(steps)) == whole(box.source, box.sizes)
     return box.sizes if is_all else None
 
 

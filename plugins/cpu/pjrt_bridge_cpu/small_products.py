@@ -33,7 +33,7 @@ class SmallProducts(Kernels):
             sides = (convert(b, side, accumulator) for side in (x, y))
             left, right = (b.broadcast_in_dim(side, result, range(x.rank)) for side in sides)
             return convert(b, b.multiply(left, right), dtype)
-        if not _is_small(x, y) or not (accumulator.is_float and accumulator.bits == 32):
+        if not is_sum(x, y) or not (accumulator.is_float and accumulator.bits == 32):
             return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
         *batch, rows, inner = x.shape
         shape, rank = (*batch, rows, inner, y.shape[-1]), x.rank
@@ -49,9 +49,14 @@ def is_outer(x: Value) -> bool:
     return x.shape[-1] == 1 and x.shape[-2] > 1
 
 
-def _is_small(x: Value, y: Value) -> bool:
+def is_sum(x: Value, y: Value) -> bool:
+    """Whether many products are small enough for a sum of products of their elements.
+
+    Those with vectors are, where the matrices do not lie one behind the other in memory.
+    """
     rows, inner, columns = *x.shape[-2:], y.shape[-1]
     in_order = all(memory_order(side) == tuple(range(side.rank)) for side in (x, y))
+    if inner == 1 or (in_order and min(rows, columns) == 1):
+        return False
     largest = LARGEST_IN_ORDER if in_order else LARGEST
-    small = min(rows, inner, columns) > 1 and rows * inner * columns <= largest
-    return small and math.prod(x.shape[:-2]) >= LEAST
+    return rows * inner * columns <= largest and math.prod(x.shape[:-2]) >= LEAST

@@ -20,7 +20,7 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.calls import Load
 from pjrt_bridge_cpu.aten.library import can_call
-from pjrt_bridge_cpu.small_products import is_outer
+from pjrt_bridge_cpu.small_products import is_outer, is_sum
 
 TARGET = "pjrt_bridge.thin.1"
 """Name of the custom call. Its number changes with what it is given."""
@@ -42,9 +42,9 @@ SHORTEST_SUM = 16
 """The inner size below which weights of small products of more than `MOST_ROWS` rows are put into
 the other order before."""
 
-MOST_VECTORS = 16
-"""Products with vectors in a batch from which on XLA's own loop is faster: the call begins anew
-with each."""
+MOST_VECTORS = 512
+"""Products with vectors in a batch from which on XLA's own loop is faster, although a program with
+it is handed to another thread: the call begins anew with each."""
 
 PORTABLE, AVX2, AVX512, AVX512_BF16 = range(4)
 """The widest vectors that a call may use."""
@@ -73,7 +73,7 @@ class ThinProducts(Kernels):
         self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType
     ) -> Value | None:
         """See `Kernels.small_product`."""
-        if not self._may_call(x, y, accumulator, dtype) or _is_of_vectors(x, y):
+        if not self._may_call(x, y, accumulator, dtype) or _is_loop(x, y):
             return None
         if y.shape[-1] < min(NARROWEST, x.shape[-2]) and y.dtype in _FLOATS:
             swap = swapped(y.rank)
@@ -181,10 +181,10 @@ def swapped(rank: int) -> tuple[int, ...]:
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _is_of_vectors(x: Value, y: Value) -> bool:
-    """Whether many products have a vector as one side."""
+def _is_loop(x: Value, y: Value) -> bool:
+    """Whether many products with vectors take less time as one loop."""
     has_vectors = x.shape[-2] == 1 or y.shape[-1] == 1
-    return has_vectors and math.prod(x.shape[:-2]) >= MOST_VECTORS
+    return has_vectors and (is_sum(x, y) or math.prod(x.shape[:-2]) >= MOST_VECTORS)
 
 
 def _in_one_batch(b: Builder, side: Value) -> Value:

@@ -28,13 +28,13 @@ class Copying(Kernels):
         return made
 
 
-def rewritten(source: Program, kernels: Copying) -> None:
+def rewritten(source: Program, kernels: Copying) -> Program:
     rounds = [
         dict.fromkeys(
             assemblies.ROOTS, lambda b, operation: assemblies.assembled(kernels, b, operation)
         )
     ]
-    Builder.rewritten(source, rounds)
+    return Builder.rewritten(source, rounds)
 
 
 def noted(body: Callable[..., Value], *shape: int) -> list[Assembly]:
@@ -75,6 +75,23 @@ def test_what_is_computed_is_no_copy() -> None:
     assert len(noted(lambda b, x: b.reverse(x, [0]), 6, 4)) == 1
     assert noted(lambda b, x: b.sin(b.reverse(x, [0])), 6, 4) == []
     assert noted(lambda b, x: b.slice(x, [0, 0], [6, 4], [1, 1]), 6, 4) == []
+
+
+def test_what_lies_as_before_is_moved_nowhere() -> None:
+    """Transpositions with a reshape between them, which together move nothing."""
+
+    def body(b: Builder, x: Value) -> Value:
+        split = b.transpose(b.reshape(x, (6, 1, 4, 5)), (2, 0, 3, 1))
+        return b.transpose(b.reshape(split, (4, 6, 5)), (1, 0, 2))
+
+    def one_moved(b: Builder, x: Value) -> Value:
+        return b.transpose(b.reshape(body(b, x), (6, 20)), (1, 0))
+
+    kernels, text = Copying(), ""
+    for written, count in ((body, 0), (one_moved, 1)):
+        text = rewritten(program(written, tensor(6, 20)), kernels).text
+        assert text.count("stablehlo.transpose") == 0
+        assert len(kernels.found) == count
 
 
 @pytest.mark.parametrize("dtype", [item.name for item in dtypes.ALL])

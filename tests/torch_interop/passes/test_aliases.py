@@ -94,6 +94,19 @@ def test_views_of_results_are_not_computed() -> None:
     assert dict(graph.segments[0].operators) == {"aten.exp.default": 1}
 
 
+def test_a_part_with_all_elements_is_no_view() -> None:
+    """So that nothing is left to do after the program."""
+
+    def parts(x: torch.Tensor) -> Any:
+        return (x + 1)[..., 0], (x * 2)[:, 0], (x * 3)[0]
+
+    x = torch.randn(6, 4, 1)
+    for given, views in ((x, [False, True, True]), (x[:1], [False, True, False])):
+        found = compiled(parts)(given)
+        assert_same(found, parts(given))
+        assert [result._is_view() for result in found] == views
+
+
 def test_a_base_that_is_saved_for_backward_with_its_view() -> None:
     def function(x: torch.Tensor) -> Any:
         y = x.exp()

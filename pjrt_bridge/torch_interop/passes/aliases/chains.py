@@ -36,6 +36,9 @@ _WHOLE = frozenset(
 )
 """Views of all elements of a tensor: where nothing else has its memory, the view may own it."""
 
+_PARTS = frozenset({"aten.select.int", "aten.slice.Tensor"})
+"""Views of different elements of a tensor: of all, where they are as many."""
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -58,8 +61,7 @@ class Chain:
     @property
     def whole(self) -> bool:
         """Whether the result has each element of the root once."""
-        names = (compat.operator_name(node.target) for node in self.views)
-        return all(name in _WHOLE for name in names)
+        return all(map(_is_whole, self.views))
 
     @property
     def has_place(self) -> bool:
@@ -69,6 +71,15 @@ class Chain:
             return False
         bits = (root.is_conj(), root.is_neg(), view.is_conj(), view.is_neg())
         return not any(bits) and root.storage_offset() == 0
+
+
+def _is_whole(view: fx.Node) -> bool:
+    """Whether a view has each element of what it views once."""
+    name = compat.operator_name(view.target)
+    if name not in _PARTS:
+        return name in _WHOLE
+    counts = [compat.promise(node).numel() for node in (view, *view.all_input_nodes[:1])]
+    return all(isinstance(count, int) for count in counts) and counts[0] == counts[1]
 
 
 def chain_of(node: fx.Node) -> Chain:

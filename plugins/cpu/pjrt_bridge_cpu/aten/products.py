@@ -70,6 +70,11 @@ class AtenProducts(ThinProducts):
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
         thin = self.is_thin(x, y, accumulator, dtype)
+        if not thin and x.rank > 2 and math.prod(x.shape[:-2]) == 1:
+            # The call for batches divides them, and no product.
+            left, right = (_in_batch(b, side, ()) for side in (x, y))
+            product = self.product(b, left, right, accumulator=accumulator, dtype=dtype)
+            return b.reshape(product, (*x.shape[:-1], y.shape[-1]))
         if x.dtype == y.dtype == dtype and not thin and not is_outer(x):
             if _may_be_onednn(x, y) and self._is_for_onednn(x, y):
                 found = self.use(b, _by_onednn(b, x, y), dtype)
@@ -159,7 +164,7 @@ def _product(b: Builder, x: Value, y: Value) -> KernelCall:
         cut = _cut(x, y.shape[1], {"self": 0}, {"mat2": 1})
         load = _load(x, y, _kind(x, y))
         return KernelCall(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut, load=load)
-    x, y = (_in_one_batch(b, side) for side in (x, y))
+    x, y = (_in_batch(b, side, (batch,)) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
     cut = Cut(grain(x.size * y.shape[2], batch), {"self": 0, "mat2": 0}, (0,))
     load = _load(x, y, _kind_of_batches(x, y))
@@ -206,16 +211,14 @@ def _cut(
     return Cut(grain(work, rows), left, dims[:1], pieces)
 
 
-def _in_one_batch(b: Builder, side: Value) -> Value:
-    """(*batch, m, k) as (batch, m, k), still a transposition where it is one."""
-    if side.rank == 3:
+def _in_batch(b: Builder, side: Value, batch: tuple[int, ...]) -> Value:
+    """Matrices in another batch of as many, still transpositions where they are that."""
+    if side.shape[:-2] == batch:
         return side
-    shape = (math.prod(side.shape[:-2]), *side.shape[-2:])
     origin = side.origin
     if origin is not None and origin.permutation == swapped(side.rank):
-        inner = b.reshape(origin.value, (shape[0], shape[2], shape[1]))
-        return b.transpose(inner, (0, 2, 1))
-    return b.reshape(side, shape)
+        return b.transpose(_in_batch(b, origin.value, batch), swapped(len(batch) + 2))
+    return b.reshape(side, (*batch, *side.shape[-2:]))
 
 
 def add_product(
