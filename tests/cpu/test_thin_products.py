@@ -27,7 +27,15 @@ from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import thin_products
 from pjrt_bridge_cpu.kernels import XlaKernels
-from pjrt_bridge_cpu.thin_products import AVX2, AVX512, AVX512_BF16, PORTABLE, TARGET, multiply
+from pjrt_bridge_cpu.thin_products import (
+    AVX2,
+    AVX512,
+    AVX512_BF16,
+    PORTABLE,
+    TARGET,
+    multiply,
+    swapped,
+)
 from tests.extent import examples
 from tests.plugins import run_python
 
@@ -281,6 +289,39 @@ def test_small_products_of_few_columns_are_those_of_transposed_sides(
     program = builder.finish([product])
     is_swapped = f"-> tensor<2x{columns}x{rows}xf32>" in program.text
     assert is_swapped == (columns < min(rows, 16))
+    found = client.compile(program)(*arrays)[0].to_numpy()
+    np.testing.assert_array_equal(found, x @ y)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_call"),
+    [
+        ((256, 256, 8), True),
+        ((2, 300, 270, 2), True),
+        ((256, 256, 9), False),
+        ((256, 256, 1), False),
+        ((256, 255, 8), False),
+        ((255, 256, 8), False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
+@pytest.mark.parametrize("turned", [True, False])
+def test_long_products_of_few_columns_are_those_of_transposed_sides(
+    client: Client, shape: tuple[int, ...], is_call: bool, dtype: dtypes.DType, turned: bool
+) -> None:
+    kernels = XlaKernels()
+    kernels.can_multiply_thin = True
+    *batch, rows, inner, columns = shape
+    random = np.random.default_rng(0)
+    x, y = (random.integers(-4, 5, (*batch, *size)) for size in ((rows, inner), (inner, columns)))
+    given = y.swapaxes(-1, -2) if turned else y
+    arrays = [array.astype(dtype.numpy) for array in (x, given)]
+    builder = Builder([TensorType(array.shape, dtype) for array in arrays])
+    left, right = builder.parameters
+    right = builder.transpose(right, swapped(right.rank)) if turned else right
+    product = kernels.product(builder, left, right, accumulator=FLOAT32, dtype=FLOAT32)
+    program = builder.finish([product])
+    assert (TARGET in program.text) == is_call
     found = client.compile(program)(*arrays)[0].to_numpy()
     np.testing.assert_array_equal(found, x @ y)
 

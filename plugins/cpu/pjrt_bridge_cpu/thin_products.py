@@ -46,6 +46,13 @@ MOST_VECTORS = 512
 """Products with vectors in a batch from which on XLA's own loop is faster, although a program with
 it is handed to another thread: the call begins anew with each."""
 
+MOST_COLUMNS = 8
+"""Columns up to which a product of many rows, too, is that of the transposed sides: (4096 x 1024)
+by (1024 x 8) takes half the time."""
+
+LONG = 256
+"""Rows, and the inner size, from which on it is. (4096 x 64) by (64 x 8) takes twice as long so."""
+
 PORTABLE, AVX2, AVX512, AVX512_BF16 = range(4)
 """The widest vectors that a call may use."""
 
@@ -66,7 +73,8 @@ class ThinProducts(Kernels):
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
         if self.is_thin(x, y, accumulator, dtype):
-            return _multiplied(b, x, y, dtype)
+            few_columns = x.shape[-2] > MOST_ROWS
+            return (_swapped if few_columns else _multiplied)(b, x, y, dtype)
         return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
 
     def small_product(
@@ -75,23 +83,36 @@ class ThinProducts(Kernels):
         """See `Kernels.small_product`."""
         if not self._may_call(x, y, accumulator, dtype) or _is_loop(x, y):
             return None
-        if y.shape[-1] < min(NARROWEST, x.shape[-2]) and y.dtype in _FLOATS:
-            swap = swapped(y.rank)
-            left, right = (b.transpose(side, swap) for side in (y, x))
-            return b.transpose(_multiplied(b, left, right, dtype), swap)
-        return _multiplied(b, x, y, dtype)
+        few_columns = y.shape[-1] < min(NARROWEST, x.shape[-2]) and y.dtype in _FLOATS
+        return (_swapped if few_columns else _multiplied)(b, x, y, dtype)
 
     def is_thin(self, x: Value, y: Value, accumulator: DType, dtype: DType) -> bool:
         """Whether a product is one of these, and faster as a call."""
+        if not self._may_call(x, y, accumulator, dtype):
+            return False
+        return self._has_few_rows(x, y) or self._has_few_columns(x, y)
+
+    def _has_few_rows(self, x: Value, y: Value) -> bool:
         weights, transposed = _weights(y)
         return (
-            self._may_call(x, y, accumulator, dtype)
             # The compiler goes through weights of float32 in their own order where it can.
-            and (weights.dtype in _NARROW or transposed)
+            (weights.dtype in _NARROW or transposed)
             and x.shape[-2] <= MOST_ROWS
             and y.size >= LEAST
             and (x.shape[-1] >= SHORTEST or not transposed)
             and self.pays(Load(KIND, y.size), weights.dtype)
+        )
+
+    def _has_few_columns(self, x: Value, y: Value) -> bool:
+        """Whether the rows are weights of a product of few rows, which are the columns."""
+        rows, inner, columns = *x.shape[-2:], y.shape[-1]
+        _, transposed = _weights(x)
+        return (
+            y.dtype in _FLOATS
+            and not transposed
+            and 1 < columns <= MOST_COLUMNS
+            and min(rows, inner) >= LONG
+            and self.pays(Load(KIND, x.size), x.dtype)
         )
 
     def _may_call(self, x: Value, y: Value, accumulator: DType, dtype: DType) -> bool:
@@ -152,6 +173,13 @@ def multiply(
     result = TensorType((*x.shape[:2], columns), dtype)
     (product,) = b.custom_call(TARGET, [x, weights], [result], backend_config=config)
     return product
+
+
+def _swapped(b: Builder, x: Value, y: Value, dtype: DType) -> Value:
+    """A product of few columns, by that of the transposed sides."""
+    swap = swapped(y.rank)
+    left, right = (b.transpose(side, swap) for side in (y, x))
+    return b.transpose(_multiplied(b, left, right, dtype), swap)
 
 
 def _multiplied(b: Builder, x: Value, y: Value, dtype: DType) -> Value:
