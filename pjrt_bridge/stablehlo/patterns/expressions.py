@@ -31,7 +31,9 @@ from pjrt_bridge.stablehlo.patterns.merging import MergedExpressions
 from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
 from pjrt_bridge.stablehlo.patterns.small_programs import LEAST, SmallPrograms
 
-ROOTS = (*STEPS, "stablehlo.concatenate", "stablehlo.transpose")
+_SLICE = "stablehlo.slice"
+
+ROOTS = (*STEPS, "stablehlo.concatenate", _SLICE, "stablehlo.transpose")
 """Operations that may be roots."""
 
 _DEPTH = 4
@@ -59,7 +61,8 @@ class Expressions:
         if math.prod(shape) < LEAST and not self._small.has(operation):
             return None
         found = _overwriting(root) or _written(root, operation.name in MOVED)
-        if found is None:
+        if found is None or (operation.name == _SLICE and len(found.found.expression.steps) == 1):
+            # To copy a part of what is in memory is an assembly, or left to the compiler.
             return None
         made = self._merged.computed(b, operation, found.found)
         if made is None or found.order == _row_major(shape):
