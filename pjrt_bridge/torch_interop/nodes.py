@@ -21,6 +21,9 @@ from pjrt_bridge.torch_interop.randomness.operators import pure_counterpart
 COPY_INTO_INPUT = "aten.copy_.default"
 """The one mutation in a functional graph: an input's new value, at the end of the graph."""
 
+_INSERTED = "pjrt_bridge_inserted"
+"""Key in the `meta` of nodes that stand for no call of the program."""
+
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in .+\n\s*(?P<code>.*)')
 _LIBRARIES = tuple(
     os.path.dirname(file) + os.sep for file in (torch.__file__, pjrt_bridge.__file__)
@@ -41,6 +44,19 @@ def label(node: fx.Node) -> str:
     if compat.operator_name(node.target) == OPERATOR:
         return label_of(node.args[0])
     return compat.label(node.target)
+
+
+def mark_inserted(node: fx.Node) -> None:
+    """Say that a node stands for no call of the program; copies of it say so, too."""
+    node.meta[_INSERTED] = True
+
+
+def is_inserted(node: fx.Node) -> bool:
+    """Whether the bridge needs a node, and the program does not call it.
+
+    What PyTorch refuses is no error of the program there.
+    """
+    return _INSERTED in node.meta
 
 
 def is_size_computation(node: fx.Node) -> bool:

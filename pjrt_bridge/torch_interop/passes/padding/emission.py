@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.nodes import mark_inserted
 from pjrt_bridge.torch_interop.passes.data_bounds import mark_checked
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Extent,
@@ -123,7 +124,10 @@ class Emission:
         args, kwargs = fx.map_arg((args, kwargs), self._renewed)
         if self._device is not None and _makes_of_numbers(target):
             kwargs = {"device": self._device, **kwargs}
-        return self._made(target, args, kwargs)
+        made = self._made(target, args, kwargs)
+        if self._origin is None or target is not self._origin.target:
+            mark_inserted(made)
+        return made
 
     def _renewed(self, node: fx.Node) -> Any:
         return node if node.graph is self._graph else self[node]
