@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.nodes import mark_inserted
+from pjrt_bridge.torch_interop.nodes import is_inserted, mark_inserted
 from pjrt_bridge.torch_interop.passes.data_bounds import mark_checked
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Extent,
@@ -139,6 +139,8 @@ class Emission:
         if self._origin is not None:
             traces = ("stack_trace", "fwd_stack_trace", "nn_module_stack", "source_fn_stack")
             made.meta = {key: self._origin.meta[key] for key in traces if key in self._origin.meta}
+            if is_inserted(self._origin):
+                mark_inserted(made)
         # What is behind the end may be out of range.
         mark_checked(made)
         return made
