@@ -21,6 +21,15 @@ from pjrt_bridge.torch_interop.randomness.operators import pure_counterpart
 COPY_INTO_INPUT = "aten.copy_.default"
 """The one mutation in a functional graph: an input's new value, at the end of the graph."""
 
+_INSERTED = "pjrt_bridge_inserted"
+"""Key in the `meta` of nodes that stand for no call of the program."""
+
+_CALLED = "original_aten"
+"""Key in the `meta` of nodes under which torch puts the operator that it decomposed."""
+
+_OF_EVERY_TYPE = ("aten.all.default", "aten.all.dim", "aten.all.dims", "aten.roll.default")
+"""Operators of which torch makes `logical_not` and `index_select`, which have fewer types."""
+
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in .+\n\s*(?P<code>.*)')
 _LIBRARIES = tuple(
     os.path.dirname(file) + os.sep for file in (torch.__file__, pjrt_bridge.__file__)
@@ -41,6 +50,20 @@ def label(node: fx.Node) -> str:
     if compat.operator_name(node.target) == OPERATOR:
         return label_of(node.args[0])
     return compat.label(node.target)
+
+
+def mark_inserted(node: fx.Node) -> None:
+    """Say that a node stands for no call of the program; copies of it say so, too."""
+    node.meta[_INSERTED] = True
+
+
+def is_inserted(node: fx.Node) -> bool:
+    """Whether the bridge needs a node, and the program does not call it.
+
+    What PyTorch refuses is no error of the program there: a rule of padding needs the node, or the
+    decomposition of an operator that PyTorch has for every element type.
+    """
+    return _INSERTED in node.meta or compat.operator_name(node.meta.get(_CALLED)) in _OF_EVERY_TYPE
 
 
 def is_size_computation(node: fx.Node) -> bool:

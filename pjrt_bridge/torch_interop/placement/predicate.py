@@ -110,7 +110,7 @@ class Placement:
         arguments = compat.substitute((node.args, node.kwargs), values)
         # Graphs within a node have no other key than the node.
         own = node.name if nodes.nested_graphs(node) else ""
-        key = (node.target, repr(arguments), outputs, order, own)
+        key = (node.target, repr(arguments), outputs, order, own, nodes.is_inserted(node))
         if key not in self._tried:
             refused = self._try(node, arguments, outputs, order)
             if refused is not None and exchanged is not None:
@@ -160,6 +160,8 @@ class Placement:
                     return _DATA_RESULT, "data"
                 missing = isinstance(refusal, NoLowering)
                 return refusal.reason, "unsupported" if missing else "refused"
+        if nodes.is_inserted(node):
+            return None
         said = refusals.refusal(node.target, arguments, outputs)
         return None if said is None else (f"PyTorch refuses it: {said}", "refused")
 

@@ -283,3 +283,30 @@ def test_a_kernel_that_reads_whole_blocks() -> None:
     found = torch.compile(product, backend="pjrt")(x)
     # One unit in the last place of the product, before the addition.
     torch.testing.assert_close(found, product(x), rtol=0.02, atol=0.05)
+
+
+MOVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cat": lambda x: torch.cat([x, x]),
+    "stack": lambda x: torch.stack([x, x]),
+    "merged": lambda x: torch.stack([x, x], 1).reshape(-1),
+    "padded": lambda x: functional.pad(x, (1, 2)),
+    "last": lambda x: x[-2:],
+    "repeated": lambda x: x.repeat(2),
+    "rolled": lambda x: x.roll(1),
+    "all": lambda x: x.all(),
+    "all along": lambda x: x[None].all(1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float8_e5m2])
+@pytest.mark.parametrize("move", MOVES)
+def test_the_bridge_may_use_what_pytorch_refuses(move: str, dtype: torch.dtype) -> None:
+    """`index_select` knows no unsigned types; the one of padding is no call of the program's.
+
+    So is `logical_not`, of which torch's decompositions make `all`.
+    """
+    forbidding = {"fallback": "error"}
+    run = torch.compile(MOVES[move], backend="pjrt", dynamic=True, options=forbidding)
+    for size in (3, 5, 6):
+        x = torch.arange(size).to(dtype)
+        torch.testing.assert_close(run(x), MOVES[move](x), rtol=0, atol=0)

@@ -27,6 +27,10 @@ def _contiguous(_: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
+def _of_angles(tensor: Tensor) -> torch.memory_format:
+    return torch.contiguous_format if tensor.is_complex() else torch.preserve_format
+
+
 _ORDERS: Mapping[str, tuple[FormatRule, tuple[int, ...]]] = {
     "_batch_norm_with_update.default": (suggest_memory_format, (0,)),
     "_batch_norm_with_update_functional.default": (suggest_memory_format, (0,)),
@@ -34,6 +38,7 @@ _ORDERS: Mapping[str, tuple[FormatRule, tuple[int, ...]]] = {
     "_native_batch_norm_legit.no_stats": (suggest_memory_format, (0,)),
     "_native_batch_norm_legit_functional.default": (suggest_memory_format, (0,)),
     "_native_batch_norm_legit_no_training.default": (suggest_memory_format, (0,)),
+    "angle.default": (_of_angles, (0,)),
     "baddbmm.default": (_contiguous, (0,)),
     "log_sigmoid_forward.default": (_contiguous, (0,)),
     "native_batch_norm.default": (suggest_memory_format, (0,)),

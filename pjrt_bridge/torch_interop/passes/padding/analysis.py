@@ -10,7 +10,7 @@ from torch import fx
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.addressing import addresses_storage, sharing_storage
-from pjrt_bridge.torch_interop.nodes import source_line
+from pjrt_bridge.torch_interop.nodes import is_inserted, source_line
 from pjrt_bridge.torch_interop.passes.functionalize_rng import Refused
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol, is_symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
@@ -129,6 +129,8 @@ def _of_refused(graph: fx.Graph, refuses: Refused) -> dict[Symbol, str]:
     found: dict[Symbol, str] = {}
     for node in graph.nodes:
         if not isinstance(node.target, compat.OpOverload) or rule_of(node.target) is None:
+            continue
+        if is_inserted(node):
             continue
         values = {used: compat.promise(used) for used in node.all_input_nodes}
         symbols = {

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.nodes import is_inserted, mark_inserted
 from pjrt_bridge.torch_interop.passes.data_bounds import mark_checked
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Extent,
@@ -123,7 +124,10 @@ class Emission:
         args, kwargs = fx.map_arg((args, kwargs), self._renewed)
         if self._device is not None and _makes_of_numbers(target):
             kwargs = {"device": self._device, **kwargs}
-        return self._made(target, args, kwargs)
+        made = self._made(target, args, kwargs)
+        if self._origin is None or target is not self._origin.target:
+            mark_inserted(made)
+        return made
 
     def _renewed(self, node: fx.Node) -> Any:
         return node if node.graph is self._graph else self[node]
@@ -135,6 +139,8 @@ class Emission:
         if self._origin is not None:
             traces = ("stack_trace", "fwd_stack_trace", "nn_module_stack", "source_fn_stack")
             made.meta = {key: self._origin.meta[key] for key in traces if key in self._origin.meta}
+            if is_inserted(self._origin):
+                mark_inserted(made)
         # What is behind the end may be out of range.
         mark_checked(made)
         return made

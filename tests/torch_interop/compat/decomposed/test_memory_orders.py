@@ -84,6 +84,14 @@ def rolled_by_nothing(x: Tensor) -> Tensor:
     return x.roll((1, 0), (-1, 1))
 
 
+def turned(x: Tensor) -> Tensor:
+    return torch.angle(torch.complex(x, x))
+
+
+def angle(x: Tensor) -> Tensor:
+    return torch.angle(x)
+
+
 BROADCASTING = (divided, divided_by_rows, signed, signed_by_one, logarithm_of_sums, both)
 FUNCTIONS = (
     product_added,
@@ -97,6 +105,8 @@ FUNCTIONS = (
     rolled,
     rolled_along_two,
     rolled_by_nothing,
+    turned,
+    angle,
 )
 
 
