@@ -36,6 +36,9 @@ _SLICE = "stablehlo.slice"
 ROOTS = (*STEPS, "stablehlo.concatenate", _SLICE, "stablehlo.transpose")
 """Operations that may be roots."""
 
+_JOINING = ("stablehlo.concatenate", "stablehlo.pad")
+"""Operations that join arrays, by a call in small programs (`assemblies`)."""
+
 _DEPTH = 4
 """Reshapes and transpositions that are followed from a value to what reads it."""
 
@@ -58,9 +61,10 @@ class Expressions:
         shape = shape_of(root)
         if str(dtype_of(root)) not in DTYPES:
             return None
-        if math.prod(shape) < LEAST and not self._small.has(operation):
+        reading = _Reading(operation.name in MOVED, self._small.has(operation))
+        if math.prod(shape) < LEAST and not reading.is_small:
             return None
-        found = _overwriting(root) or _written(root, operation.name in MOVED)
+        found = _overwriting(root) or _written(root, reading)
         if found is None or (operation.name == _SLICE and len(found.found.expression.steps) == 1):
             # To copy a part of what is in memory is an assembly, or left to the compiler.
             return None
@@ -68,6 +72,25 @@ class Expressions:
         if made is None or found.order == _row_major(shape):
             return None if made is None else [made]
         return [b.transpose(made, inverse_order(found.order))]
+
+
+class _Reading(NamedTuple):
+    """What counts as reading a root from memory.
+
+    Attributes:
+        moves: the root moves elements, which compilers make a part of a product.
+        is_small: it is in a small program, where arrays are joined by calls, too.
+    """
+
+    moves: bool
+    is_small: bool
+
+    def is_one(self, user: Any) -> bool:
+        """Whether an operation reads from memory, or takes part in what does."""
+        if self.is_small and user.name in _JOINING:
+            # Two halves are one expression with what computes them.
+            return len({shape_of(item) for item in user.operands}) != 1 or len(user.operands) != 2
+        return user.name in FROM_MEMORY
 
 
 class _Root(NamedTuple):
@@ -88,9 +111,9 @@ def _overwriting(root: Any) -> _Root | None:
     return None
 
 
-def _written(root: Any, moves: bool) -> _Root | None:
+def _written(root: Any, reading: _Reading) -> _Root | None:
     """A root that is read from memory of its own."""
-    order = min(_orders_read(root, _row_major(shape_of(root)), 0, moves), default=None)
+    order = min(_orders_read(root, _row_major(shape_of(root)), 0, reading), default=None)
     found = None if order is None else Followed(root, order).found()
     return None if order is None or found is None else _Root(found, order)
 
@@ -99,14 +122,14 @@ def _row_major(shape: Sequence[int]) -> Order:
     return tuple(range(len(shape)))
 
 
-def _orders_read(value: Any, order: Order, depth: int, moves: bool) -> Iterator[Order]:
+def _orders_read(value: Any, order: Order, depth: int, reading: _Reading) -> Iterator[Order]:
     """The orders of dimensions in which a value is read from memory, of which the least counts.
 
     Args:
         value: of the program.
         order: the dimensions of the root, as the value has them.
         depth: operations between the two.
-        moves: the root moves elements, which compilers make a part of a product.
+        reading: what counts as that.
     """
     for use in value.uses:
         user = getattr(use.owner, "operation", use.owner)
@@ -114,9 +137,9 @@ def _orders_read(value: Any, order: Order, depth: int, moves: bool) -> Iterator[
         if is_end and donations.may_take_memory(user, use.operand_number):
             # A loop writes a result to the memory that it takes.
             continue
-        if moves and user.name == "stablehlo.dot_general":
+        if reading.moves and user.name == "stablehlo.dot_general":
             continue
-        if user.name in FROM_MEMORY:
+        if reading.is_one(user):
             yield order
         elif depth == _DEPTH:
             continue
@@ -124,9 +147,9 @@ def _orders_read(value: Any, order: Order, depth: int, moves: bool) -> Iterator[
             # Behind it the dimensions are other ones.
             result = user.results[0]
             plain = _row_major(shape_of(result))
-            read = _orders_read(result, plain, depth + 1, moves)
+            read = _orders_read(result, plain, depth + 1, reading)
             if order == _row_major(order) and plain in read:
                 yield order
         elif user.name == "stablehlo.transpose":
             turned = tuple(order[dim] for dim in integers(user, "permutation"))
-            yield from _orders_read(user.results[0], turned, depth + 1, moves)
+            yield from _orders_read(user.results[0], turned, depth + 1, reading)
