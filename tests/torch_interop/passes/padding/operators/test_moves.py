@@ -1,4 +1,4 @@
-"""Rows at positions that are calculated from the size and turn out to be the same in all calls."""
+"""Positions and sizes that are calculated from a size and turn out to be the same in all calls."""
 
 from collections.abc import Callable
 
@@ -70,3 +70,21 @@ def test_its_gradients(name: str) -> None:
                 assert_same(one.grad, other.grad, rtol=1e-5, atol=1e-5)
     assert len(compiled_graphs()) <= 10
     assert not any("not padded" in (graph.trigger or "") for graph in compiled_graphs())
+
+
+def in_one_chunk(x: torch.Tensor) -> torch.Tensor:
+    """Torch finds that there is one chunk after it has promised the view."""
+    chunks = torch.nn.functional.pad(x, (0, (64 - x.shape[1] % 64) % 64))
+    chunks = chunks.reshape(x.shape[0], -1, 64).cumsum(2)
+    return (chunks * chunks.mean(1, keepdim=True)).flatten(1)[:, : x.shape[1]]
+
+
+def test_a_number_of_chunks_that_is_known_after_all() -> None:
+    run = torch.compile(in_one_chunk, backend="pjrt")
+    for batch, length in ((2, 7), (3, 11), (4, 26), (4, 25), (3, 23), (4, 64), (2, 63)):
+        x = torch.randn(batch, length)
+        assert_same(run(x), in_one_chunk(x), rtol=1e-5, atol=1e-5)
+    assert len(compiled_graphs()) <= 5
+    for length in (65, 100, 128, 129, 70):
+        x = torch.randn(3, length)
+        assert_same(run(x), in_one_chunk(x), rtol=1e-5, atol=1e-5)
