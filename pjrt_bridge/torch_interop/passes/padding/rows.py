@@ -358,13 +358,11 @@ def _agrees(use: Use, result: Any, dims: PaddedDims) -> bool:
 
 
 def _without_known(use: Use, result: Any, dims: PaddedDims) -> PaddedDims:
-    """Padded dimensions without those whose size torch found to be a number, after it was asked.
-
-    They have no padding where the size of the padded call is that number, too.
-    """
+    """Without dimensions whose size, no symbol itself, torch found to be a number: not padded."""
     shape = use.shape(result) if isinstance(result, torch.Tensor) else ()
-    known = {at for at, size in enumerate(shape) if at in dims and isinstance(size, int)}
-    use.equal += [(product(dims[at]), shape[at]) for at in known]
+    numbers = [at for at, size in enumerate(shape) if at in dims and isinstance(size, int)]
+    known = {at: whole for at in numbers if (whole := product(dims[at])) not in use.symbols}
+    use.equal += [(whole, shape[at]) for at, whole in known.items()]
     return {at: extent for at, extent in dims.items() if at not in known}
 
 
