@@ -315,6 +315,7 @@ def apply_rule(use: Use, rule: PaddingRule | None) -> list[TensorPadding]:
             if name not in rule.sizes and any(map(use.is_padded, _numbers(value))):
                 raise MixesRows("it uses the size as a number")
     dims = found if isinstance(found, list) else [found] * len(results)
+    dims = [_without_known(use, *pair) for pair in zip(results, dims, strict=True)]
     if not rule.only_checks and not any(isinstance(item, torch.Tensor) for item in results):
         raise MixesRows("it gives something else than tensors")
     if not all(map(_agrees, [use] * len(results), results, dims)):
@@ -354,6 +355,15 @@ def _agrees(use: Use, result: Any, dims: PaddedDims) -> bool:
         elif use.is_padded(size):
             return False
     return True
+
+
+def _without_known(use: Use, result: Any, dims: PaddedDims) -> PaddedDims:
+    """Without dimensions whose size, no symbol itself, torch found to be a number: not padded."""
+    shape = use.shape(result) if isinstance(result, torch.Tensor) else ()
+    numbers = [at for at, size in enumerate(shape) if at in dims and isinstance(size, int)]
+    known = {at: whole for at in numbers if (whole := product(dims[at])) not in use.symbols}
+    use.equal += [(whole, shape[at]) for at, whole in known.items()]
+    return {at: extent for at, extent in dims.items() if at not in known}
 
 
 def _as_promised(use: Use, result: Any, dims: PaddedDims) -> PaddedDims:

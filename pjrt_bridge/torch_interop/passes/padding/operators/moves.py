@@ -98,6 +98,8 @@ def selected(use: Use) -> PaddedDims:
             return e.call("aten.squeeze.dim", made, dim)
 
         use.emit = emit
+    elif use.is_padded(use.number(use["index"])):
+        use.emit = lambda e: e.repeat(use.node, index=position)
     return dropped(found, [dim])
 
 
@@ -130,6 +132,8 @@ def sliced(use: Use) -> PaddedDims:
     begin = use.start(use["start"], dim)
     if use.is_padded(begin) or use.is_padded(end) or not whole:
         _take_rows(use, dim, begin, step)
+    elif use.is_padded(start):
+        use.emit = lambda e: e.repeat(use.node, start=begin)
     return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
 
 
