@@ -258,8 +258,7 @@ class Use:
             MixesRows: a dimension is padded in one and another size in the other.
         """
         several = list(nodes)
-        if rank is None:
-            rank = max(map(self.rank, several), default=0)
+        rank = max(map(self.rank, several), default=0) if rank is None else rank
         found: dict[int, Extent] = {}
         for node in several:
             for dim, extent in self.dims(node).items():
@@ -278,7 +277,10 @@ class Use:
         for at in found:
             dim = at - rank + len(shape)
             if dim >= 0 and dim not in own and shape[dim] != 1:
-                raise MixesRows("it combines the dimension with one of another size")
+                # Torch may have found since that what is calculated from sizes is this number.
+                if not isinstance(shape[dim], int) or product(found[at]) in self.symbols:
+                    raise MixesRows("it combines the dimension with one of another size")
+                self.equal.append((product(found[at]), shape[dim]))
 
 
 @dataclass(frozen=True)
