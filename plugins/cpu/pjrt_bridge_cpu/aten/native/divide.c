@@ -96,7 +96,9 @@ int
 divide(const Frame *frame, const Division *division, char *message)
 {
     int64_t most = division->grain > 0 ? division->length / division->grain : 1;
-    int64_t threads = most > 1 ? threads_of(frame) : 1, parts = threads;
+    const int64_t begin = nanoseconds();
+    const bool alone = most > 1 && !is_worth_offering(most);
+    int64_t threads = most > 1 && !alone ? threads_of(frame) : 1, parts = threads;
     if (division->pieces > 1 && threads > 1)
         parts = division->pieces < most / threads ? threads * division->pieces : most;
     if (parts > most)
@@ -127,6 +129,8 @@ divide(const Frame *frame, const Division *division, char *message)
             pthread_cond_wait(&work->changed, &work->lock);
         pthread_mutex_unlock(&work->lock);
     }
+    if (alone)
+        note_alone(begin);
     int failed = atomic_load(&work->failed) ? fail(message, "%s", work->message) : 0;
     let_go(work);
     return failed;

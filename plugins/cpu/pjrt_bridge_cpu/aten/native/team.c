@@ -12,6 +12,9 @@
 #include <unistd.h>
 
 enum { MOST = 256 };
+/* Work that takes about as long as to wake a helper: of one call, in grains, and what is done alone
+ * by one call after the other, in nanoseconds. */
+enum { GRAINS = 8, NANOSECONDS = 50000 };
 
 typedef struct {
     pid_t thread;    /* 0 until it runs; written under the lock. */
@@ -24,6 +27,7 @@ static struct {
     Offer *first;
     atomic_llong open; /* Of all offers; written under the lock. */
     int64_t helpers, asleep;
+    int64_t alone, last; /* Nanoseconds of work done alone, and when the last of it ended. */
     Helper each[MOST];
 } team = {.lock = PTHREAD_MUTEX_INITIALIZER, .offered = PTHREAD_COND_INITIALIZER};
 
@@ -112,6 +116,27 @@ make_room(void)
         if (CPU_COUNT(&cores))
             sched_setaffinity(helper->thread, sizeof cores, &cores);
     }
+}
+
+bool
+is_worth_offering(int64_t grains)
+{
+    pthread_mutex_lock(&team.lock);
+    if (nanoseconds() - team.last > SPIN_NANOSECONDS)
+        team.alone = 0;
+    const bool is_awake = team.asleep < team.helpers;
+    const bool found = is_awake || grains >= GRAINS || team.alone >= NANOSECONDS;
+    pthread_mutex_unlock(&team.lock);
+    return found;
+}
+
+void
+note_alone(int64_t begin)
+{
+    pthread_mutex_lock(&team.lock);
+    team.last = nanoseconds();
+    team.alone += team.last - begin;
+    pthread_mutex_unlock(&team.lock);
 }
 
 void

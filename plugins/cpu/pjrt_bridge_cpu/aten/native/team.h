@@ -9,6 +9,7 @@
 #ifndef PJRT_BRIDGE_CPU_TEAM_H
 #define PJRT_BRIDGE_CPU_TEAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Work that helpers may join; the caller's, from `offer` to `withdraw`. */
@@ -18,6 +19,14 @@ typedef struct Offer {
     int64_t open; /* Helpers that may still join. */
     struct Offer *next;
 } Offer;
+
+/* Whether work of so many grains is better offered than done alone. Where no helper is awake it has to
+ * take as long as to wake one, by itself or after what was done alone just before: most programs
+ * between which something else runs are shorter. A grain is what is worth a thread that is awake. */
+bool is_worth_offering(int64_t grains);
+
+/* Work that began at a time of the clock of `wait.h` was done alone, and ends now. */
+void note_alone(int64_t begin);
 
 /* Let so many helpers join as `open` says; where the system makes no more threads, fewer will. */
 void offer(Offer *offer);
