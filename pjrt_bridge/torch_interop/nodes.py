@@ -27,8 +27,8 @@ _INSERTED = "pjrt_bridge_inserted"
 _CALLED = "original_aten"
 """Key in the `meta` of nodes under which torch puts the operator that it decomposed."""
 
-_OF_EVERY_TYPE = ("aten.all.default", "aten.all.dim", "aten.all.dims", "aten.roll.default")
-"""Operators of which torch makes `logical_not` and `index_select`, which have fewer types."""
+_OF_EVERY_TYPE = ("aten.roll.default",)
+"""Operators of which torch makes `index_select`, which has fewer types."""
 
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in .+\n\s*(?P<code>.*)')
 _LIBRARIES = tuple(

@@ -5,8 +5,8 @@ tensor of positions, and whether a tensor of integer divisors has a zero. The pr
 `multinomial`, numbers that are counted between their extremes, and how many values are written
 with a mask, are always checked.
 `defer_assertions.py` moves the checks behind the graph, so that
-it is not divided; where the graph writes into arguments, those of positions and divisors stay in
-it.
+it is not divided; where the graph writes into arguments, those of positions and divisors, which
+the user asked for, stay in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.nodes import computed, label_with_line
+from pjrt_bridge.torch_interop.nodes import computed, label_with_line, mark_inserted
 from pjrt_bridge.torch_interop.passes.data_bounds import (
     Bounds,
     Hits,
@@ -154,8 +154,7 @@ def _add_range_check(graph: fx.Graph, node: fx.Node, numbers: fx.Node) -> None:
     finite = computed(graph, aten.lt.Scalar, computed(graph, aten.abs.default, numbers), math.inf)
     message = f"{label_with_line(node)}: the range of what it counts is not finite"
     everywhere = computed(graph, aten.all.default, finite)
-    check = graph.call_function(aten._assert_async.msg, (everywhere, message))
-    check.meta = _meta(node, None)
+    _add_default(graph, node, aten._assert_async.msg, everywhere, message)
 
 
 def _add_hits_check(graph: fx.Graph, node: fx.Node, written: Hits) -> None:
@@ -170,10 +169,7 @@ def _add_hits_check(graph: fx.Graph, node: fx.Node, written: Hits) -> None:
     else:
         right = computed(graph, aten.le.Scalar, found, written.values // written.times)
         reason = "Number of elements of source < number of ones in mask"
-    check = graph.call_function(
-        aten._assert_async.msg, (right, f"{label_with_line(node)}: {reason}")
-    )
-    check.meta = _meta(node, None)
+    _add_default(graph, node, aten._assert_async.msg, right, f"{label_with_line(node)}: {reason}")
 
 
 def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> None:
@@ -189,8 +185,14 @@ def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> 
     possible = computed(graph, aten.gt.Scalar, sums, 0)
     found = [computed(graph, aten.all.default, item) for item in (proper, possible)]
     operator = torch.ops.pjrt_bridge.check_probabilities.default
-    check = graph.call_function(operator, (*found, label_with_line(node)))
+    _add_default(graph, node, operator, *found, label_with_line(node))
+
+
+def _add_default(graph: fx.Graph, node: fx.Node, operator: Any, *args: Any) -> None:
+    """A check that is made unless the user asks for more, and never divides a graph."""
+    check = graph.call_function(operator, args)
     check.meta = _meta(node, None)
+    mark_inserted(check)
 
 
 def _meta(source: fx.Node, value: Any) -> dict[str, Any]:

@@ -44,9 +44,8 @@ OF_TENSORS = frozenset(
 )
 """Those that assert of whole tensors that all elements are zero, or that none is."""
 
-_ALWAYS_DEFERRED = frozenset((CHECK_PROBABILITIES,))
-"""Assertions that are deferred whatever effects the graph has: they are added by default, and a
-host segment for each would cost more than it is worth."""
+_ADDED = frozenset((CHECK_PROBABILITIES,))
+"""Those that are the bridge's own; it marks others that it adds by default (`mark_inserted`)."""
 
 _WITH_EFFECTS = "higher_order.with_effects"
 _NUMBER_OF = "aten._local_scalar_dense.default"
@@ -81,8 +80,9 @@ def defer_assertions(
 ) -> DeferredAssertions | None:
     """Move assertions on tensors out of a graph; None where there are none that can be deferred.
 
-    Where the graph has other effects, only those of `_ALWAYS_DEFERRED` are: an argument would hold
-    its new value although eager raises before it is written.
+    Where the graph has other effects, only those are that the bridge adds by default: an argument
+    holds its new value then, although eager raises before it is written. A host segment for each
+    would cost more than that is worth.
 
     Args:
         module: a functional graph.
@@ -93,7 +93,7 @@ def defer_assertions(
     found = list(module.graph.nodes)
     kinds = OF_TENSORS
     if not exported:
-        kinds = _ALWAYS_DEFERRED if any(map(_has_other_effects, found)) else _ASSERTIONS
+        kinds = _ADDED if any(map(_has_other_effects, found)) else _ASSERTIONS
     if not any(_is_assertion(node, kinds) for node in found):
         return None
     graph = fx.Graph()
@@ -119,7 +119,8 @@ def _called(node: fx.Node) -> object:
 
 
 def _is_assertion(node: fx.Node, kinds: Set[str] = _ASSERTIONS) -> bool:
-    return compat.operator_name(_called(node)) in kinds
+    name = compat.operator_name(_called(node))
+    return name in kinds or (name in _ASSERTIONS and nodes.is_inserted(node))
 
 
 def _has_other_effects(node: fx.Node) -> bool:

@@ -29,12 +29,9 @@ def remove_proven_assertions(module: fx.GraphModule) -> None:
 
 
 def _holds(condition: Any) -> bool:
-    # `all` comes decomposed: nowhere not.
-    compared: Any = condition
-    for name in ("aten.logical_not.default", "aten.any.dims", "aten.logical_not.default"):
-        if not _is_call(compared, name):
-            return False
-        compared = compared.args[0]
+    if not _is_call(condition, "aten.all.default"):
+        return False
+    compared = condition.args[0]
     if not _is_call(compared, "aten.ge.Scalar", "aten.lt.Scalar"):
         return False
     positions, bound = compared.args

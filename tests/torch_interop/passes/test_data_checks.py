@@ -325,6 +325,19 @@ def test_probabilities_are_checked_after_a_call_that_writes_into_an_argument() -
     assert placements() == ["device"]
 
 
+def test_what_is_always_checked_divides_no_graph_that_writes_into_an_argument() -> None:
+    def written(x: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return x.masked_scatter_(mask, values).sum()
+
+    on_device = compiled(written, fallback="error")
+    mask, values = torch.tensor([True, False, True]), torch.tensor([3.0, 4.0])
+    found, expected = torch.zeros(3), torch.zeros(3)
+    assert_same(on_device(found, mask, values), written(expected, mask, values))
+    assert_same(found, expected)
+    with pytest.raises(RuntimeError, match="source < number of ones in mask"):
+        on_device(found, mask, values[:1])
+
+
 def test_ignored_targets_are_not_out_of_range() -> None:
     def function(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(scores, target)

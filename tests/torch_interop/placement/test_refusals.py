@@ -301,12 +301,20 @@ MOVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float8_e5m2])
 @pytest.mark.parametrize("move", MOVES)
 def test_the_bridge_may_use_what_pytorch_refuses(move: str, dtype: torch.dtype) -> None:
-    """`index_select` knows no unsigned types; the one of padding is no call of the program's.
-
-    So is `logical_not`, of which torch's decompositions make `all`.
-    """
+    """`index_select` knows no unsigned types; the one of padding is no call of the program's."""
     forbidding = {"fallback": "error"}
     run = torch.compile(MOVES[move], backend="pjrt", dynamic=True, options=forbidding)
     for size in (3, 5, 6):
         x = torch.arange(size).to(dtype)
         torch.testing.assert_close(run(x), MOVES[move](x), rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_all_of_a_type_that_pytorch_does_not_negate(dynamic: bool) -> None:
+    """No plugin has it, so that PyTorch runs the graph: with the operator that was called."""
+    run = torch.compile(lambda x: (x.all(), x.all(0)), backend="pjrt", dynamic=dynamic)
+    for size in (2, 3):
+        x = torch.tensor([[1, 0, 2]] * size, dtype=torch.complex32)
+        torch.testing.assert_close(run(x), (x.all(), x.all(0)))

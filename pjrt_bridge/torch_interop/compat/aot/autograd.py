@@ -81,6 +81,10 @@ KEPT = (
     "aten.addcmul.default",
     # Takes a weight without dimensions for a number, which the operator does not round.
     "aten.lerp.Tensor",
+    # Negates what the operator has for every element type, and `logical_not` has not.
+    "aten.all.default",
+    "aten.all.dim",
+    "aten.all.dims",
 )
 """Operators with lowerings of their own, because torch's decompositions are wrong."""
 
