@@ -96,9 +96,7 @@ int
 divide(const Frame *frame, const Division *division, char *message)
 {
     int64_t most = division->grain > 0 ? division->length / division->grain : 1;
-    const int64_t begin = nanoseconds();
-    const bool alone = most > 1 && !is_worth_offering(most);
-    int64_t threads = most > 1 && !alone ? threads_of(frame) : 1, parts = threads;
+    int64_t threads = most > 1 ? threads_of(frame) : 1, parts = threads;
     if (division->pieces > 1 && threads > 1)
         parts = division->pieces < most / threads ? threads * division->pieces : most;
     if (parts > most)
@@ -111,6 +109,11 @@ divide(const Frame *frame, const Division *division, char *message)
     pthread_mutex_init(&work->lock, NULL);
     pthread_cond_init(&work->changed, NULL);
     int64_t wanted = (threads < work->parts ? threads : work->parts) - 1;
+    /* The parts are the same whoever does them, and so are the results. */
+    const bool alone = wanted > 0 && !is_worth_offering(most);
+    const int64_t begin = alone ? nanoseconds() : 0;
+    if (alone)
+        wanted = 0;
     Offer helpers = {task, work, wanted, NULL};
     if (wanted > 0) {
         atomic_fetch_add(&work->holders, wanted);
