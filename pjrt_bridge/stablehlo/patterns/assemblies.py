@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.orders import memory_order
@@ -28,26 +28,44 @@ def assembled(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Va
     """An operation that moves elements, by `Kernels.assemble`, if its result is read from memory.
 
     What it is copied from has to be in memory, but for an eighth of as many elements as it has;
-    these are written there first, and not as the whole is computed.
+    these are written there first, and not as the whole is computed. What moves nothing is a
+    reshape.
     """
     root = operation.handle.results[0]
-    made = _unmoved(b, operation, root)
+    origins = _origins(root)
+    if origins is None:
+        return None
+    made = _unmoved(b, operation, root, origins)
     if made is None and _is_kept(root):
-        made = _written(kernels, b, operation, root, _STEPS)
+        made = _written(kernels, b, operation, root, origins, _STEPS)
     return None if made is None else [made]
 
 
-def _unmoved(b: Builder, operation: Operation, value: Any) -> Value | None:
+class _Origins(NamedTuple):
+    """What a value is copied from: its boxes, and the arrays that these are read of."""
+
+    boxes: Sequence[AssemblyBox]
+    sources: Sequence[Any]
+
+
+def _origins(value: Any) -> _Origins | None:
+    """What a value is copied from; None where there are too many boxes, or none."""
+    followed = _CopiedParts()
+    try:
+        return _Origins(followed.boxes(value, _DEPTH), followed.sources)
+    except (_NoBoxes, boxes.TooManyBoxes):
+        return None
+
+
+def _unmoved(b: Builder, operation: Operation, value: Any, origins: _Origins) -> Value | None:
     """The array whose elements a value has, if they lie one behind the other as there; else None.
 
     A compiler may not see that of transpositions with a reshape between them.
     """
-    followed = _CopiedParts()
-    try:
-        (box,) = followed.boxes(value, _DEPTH)
-    except (_NoBoxes, boxes.TooManyBoxes, ValueError):
+    if len(origins.boxes) != 1:
         return None
-    source, shape = followed.sources[box.source], shape_of(value)
+    (box,) = origins.boxes
+    source, shape = origins.sources[box.source], shape_of(value)
     is_all = math.prod(shape_of(source)) == math.prod(shape)
     if source == value or not is_all or boxes.contiguous(box) != shape:
         return None
@@ -77,7 +95,7 @@ def _readers(value: Any) -> Iterator[Any]:
 
 
 def _written(
-    kernels: Kernels, b: Builder, operation: Operation, value: Any, steps: int
+    kernels: Kernels, b: Builder, operation: Operation, value: Any, origins: _Origins, steps: int
 ) -> Value | None:
     """A value as one kernel writes it; None where there is none.
 
@@ -86,16 +104,12 @@ def _written(
         b: the builder to emit into.
         operation: the place where it is written.
         value: the value.
+        origins: what it is copied from.
         steps: arrays that may be written for it.
     """
-    followed = _CopiedParts()
-    try:
-        found = followed.boxes(value, _DEPTH)
-    except (_NoBoxes, boxes.TooManyBoxes):
-        return None
-    used = sorted({box.source for box in found})
-    found = [replace(box, source=used.index(box.source)) for box in found]
-    shape, sources = shape_of(value), [followed.sources[at] for at in used]
+    used = sorted({box.source for box in origins.boxes})
+    found = [replace(box, source=used.index(box.source)) for box in origins.boxes]
+    shape, sources = shape_of(value), [origins.sources[at] for at in used]
     is_repeated = all(not any(box.steps) for box in found)
     is_copy = [boxes.contiguous(box) for box in found] == [shape]
     is_large = len(sources) > Assembly.MOST_SOURCES or len(found) > Assembly.MOST_BOXES
@@ -117,8 +131,9 @@ def _source(
     kernels: Kernels, b: Builder, operation: Operation, value: Any, steps: int
 ) -> tuple[Value, bool]:
     """What an array is copied from, where an operation stands, and whether it is in memory."""
-    if name_of(value) in ROOTS and steps:
-        made = _written(kernels, b, operation, value, steps - 1)
+    origins = _origins(value) if name_of(value) in ROOTS and steps else None
+    if origins is not None:
+        made = _written(kernels, b, operation, value, origins, steps - 1)
         if made is not None:
             return made, True
     found = operation.value(value)

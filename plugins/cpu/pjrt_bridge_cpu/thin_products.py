@@ -51,7 +51,8 @@ MOST_COLUMNS = 8
 by (1024 x 8) takes half the time."""
 
 LONG = 256
-"""Rows, and the inner size, from which on it is. (4096 x 64) by (64 x 8) takes twice as long so."""
+"""Rows, and the inner size, from which on it is. As a call (4096 x 64) by (64 x 8) takes twice as
+long."""
 
 PORTABLE, AVX2, AVX512, AVX512_BF16 = range(4)
 """The widest vectors that a call may use."""
