@@ -52,13 +52,19 @@ def in_use() -> int:
 
 
 def growth(function: Callable[[], object], times: int) -> float:
-    """Bytes that each call leaves behind: the least of three times, for Python grows by itself."""
-    found = []
-    for _ in range(3):
+    """Bytes that each call leaves behind.
+
+    Python, and threads that other tests of the process have left, allocate too: it is the least of
+    twenty times, and of fewer where nothing grew. What a call leaks grows each time.
+    """
+    least = float("inf")
+    for _ in range(20):
         gc.collect()
         before = in_use()
         for _ in range(times):
             function()
         gc.collect()
-        found.append((in_use() - before) / times)
-    return min(found)
+        least = min(least, (in_use() - before) / times)
+        if least < 1:
+            break
+    return least
