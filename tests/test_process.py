@@ -71,7 +71,10 @@ HANDLERS = {
         "pjrt_bridge/registry/opening.py",
         "pjrt_bridge/torch_interop/exporting/torch_xla.py",
     },
-    "omp_pause_resource_all": {"pjrt_bridge/torch_interop/bind/threads.py"},
+    "omp_pause_resource_all": {
+        "pjrt_bridge/runtime/dispatch/idle_threads.h",
+        "pjrt_bridge/torch_interop/bind/threads.py",
+    },
     "functorch_config": {"pjrt_bridge/torch_interop/compat/aot/autograd.py"},
     "ctypes.pythonapi.": {
         "pjrt_bridge/runtime/ownership/exit.py",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pjrt_bridge.runtime import Executable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter, Capsules, Framework
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
@@ -107,9 +106,6 @@ class FrameworkAdapter(Protocol):
 
     def exchange(self) -> Framework | Capsules | None:
         """How the dispatcher in C reads and makes tensors; None: it cannot."""
-
-    def before_launch(self, executable: Executable) -> Callable[[], None] | None:
-        """An action before each launch of a program; None where there is none."""
 
     def snapshot(self, value: Any) -> Any:
         """The same elements in the same memory, also when the value is given other memory later."""

@@ -6,7 +6,7 @@ segment takes as they are, and that become tensors when the framework asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pjrt_bridge.errors import DataError
@@ -65,31 +65,9 @@ def launcher_of(
     pinned = PinnedInputs(
         adapter, executable.client, bindings.parameters, constants, bindings.pinned
     )
-    found: Launcher
     if plan is None:
-        found = BufferLauncher(executable, bindings, adapter, pinned)
-    else:
-        found = DispatchLauncher(executable, plan, bindings, adapter, pinned)
-    before = adapter.before_launch(executable)
-    return found if before is None else PreparedLauncher(found, before)
-
-
-class PreparedLauncher:
-    """A launcher with an action before each launch, such as ending OpenMP's threads.
-
-    Attributes:
-        launcher: see above.
-        before: the action.
-    """
-
-    def __init__(self, launcher: Launcher, before: Callable[[], None]) -> None:
-        self.launcher = launcher
-        self.before = before
-
-    def launch(self, values: Sequence[Any], call: CallRecord) -> Launched:
-        """Start the program on the values of a segment; counts what crosses."""
-        self.before()
-        return self.launcher.launch(values, call)
+        return BufferLauncher(executable, bindings, adapter, pinned)
+    return DispatchLauncher(executable, plan, bindings, adapter, pinned)
 
 
 class _ProgramInputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.runtime import Buffer, Executable
+from pjrt_bridge.runtime import Buffer
 from pjrt_bridge.runtime.dispatch.plans import Capsules
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
@@ -20,9 +20,6 @@ class TensorFlowAdapter:
     def exchange(self) -> Capsules:
         """How TensorFlow's tensors are read and made in C."""
         return compat.capsules()
-
-    def before_launch(self, executable: Executable) -> None:
-        """Nothing has to happen."""
 
     def snapshot(self, value: Any) -> Any:
         """The tensor itself."""

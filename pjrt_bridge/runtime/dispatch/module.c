@@ -8,6 +8,7 @@
  *     abi.c         the functions of the PJRT C API that are called
  *     plan.c        Plan: what is known of an executable
  *     arguments.c   values and kept buffers, compared with the plan
+ *     idle_threads.c  threads of the framework that keep their cores without work
  *     await.c       the end of an execution, and Ctrl-C before it
  *     run.c         an execution: put, execute, wait, look where the results are
  *     output.c      Output: a result, and tensors over it

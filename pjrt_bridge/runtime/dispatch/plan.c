@@ -120,14 +120,15 @@ PyObject *
 plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *table, *client_handle, *executable_handle, *options_owner, *failure, *refusal, *queue;
-    PyObject *tensor_type, *exchange, *is_lazy, *owner, *export, *adopt, *resizing, *wrote, *numbers;
+    PyObject *tensor_type, *exchange, *is_lazy, *owner, *export, *adopt, *resizing, *wrote, *idle;
+    PyObject *numbers;
     unsigned long long client, executable, device, options;
     Py_ssize_t num_parameters, num_results;
-    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOO(O!OOOOOOO)nnS", &PyTuple_Type, &table, &client_handle,
+    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOO(O!OOOOOOOO)nnS", &PyTuple_Type, &table, &client_handle,
                           &executable_handle, &client, &executable, &device, &options,
                           &options_owner, &failure, &refusal, &queue, &PyType_Type, &tensor_type,
                           &exchange, &is_lazy, &owner, &export, &adopt, &resizing, &wrote,
-                          &num_parameters, &num_results, &numbers))
+                          &idle, &num_parameters, &num_results, &numbers))
         return NULL;
     DLPackExchangeAPI *api = NULL;
     if (exchange != Py_None) {
@@ -160,7 +161,7 @@ plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     self->num_parameters = num_parameters;
     self->num_results = num_results;
     if (read_table(table, self->table) || read_resizing(resizing, &self->resizing) ||
-        read_all_forms(self)) {
+        read_idle_threads(idle, &self->idle) || read_all_forms(self)) {
         Py_DECREF((PyObject *)self);
         return NULL;
     }

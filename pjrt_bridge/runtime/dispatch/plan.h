@@ -5,6 +5,7 @@
 
 #include "abi.h"
 #include "dlpack.h"
+#include "idle_threads.h"
 #include "process.h"
 #include "resizing.h"
 
@@ -45,6 +46,7 @@ typedef struct {
     PyObject *adopt;  /* (capsule) -> a tensor over what it holds, which it takes */
     PyObject *wrote;  /* (tensors) -> it is told of those that were written into */
     Resizing resizing; /* Of tensors that the exchange makes. */
+    IdleThreads idle;  /* Of the framework. Several threads may note at a time what they found. */
     PyObject *numbers; /* Bytes that the forms point into. */
     Py_ssize_t num_parameters, num_results;
     Py_ssize_t num_updates; /* Results that are new values of arguments. */

@@ -65,6 +65,9 @@ class Framework:
         resizing: where a tensor keeps what lets the framework resize memory that it was made over,
             as `resizing.h` has it; None: it cannot.
         wrote: told of tensors that were written into in their memory.
+        idle_threads: where a function ends threads that keep their cores without work, and of how
+            many nanoseconds a program is before which it is called, as `idle_threads.h` has it;
+            None: there are none.
     """
 
     exchange: object
@@ -74,13 +77,14 @@ class Framework:
     owner: Callable[[Any], object]
     resizing: tuple[int, ...] | None = None
     wrote: Callable[[tuple[Any, ...]], object] = _ignore
+    idle_threads: tuple[int, int] | None = None
 
     def parts(self, given: Iterable[DType]) -> tuple[Any, ...]:
         """What `_dispatch.Plan` takes, for values of these element types."""
         is_complex = any(dtype.is_complex for dtype in given)
         is_lazy = self.is_lazy_complex if is_complex else self.is_lazy
         reading = self.tensor, self.exchange, is_lazy, self.owner
-        return *reading, None, None, self.resizing, self.wrote
+        return *reading, None, None, self.resizing, self.wrote, self.idle_threads
 
     def takes(self, dtype: DType) -> bool:
         """Whether tensors of an element type can be read and made as they lie."""
@@ -107,7 +111,7 @@ class Capsules:
 
     def parts(self, given: Iterable[DType]) -> tuple[Any, ...]:
         """What `_dispatch.Plan` takes, for values of these element types."""
-        return self.tensor, None, None, None, self.export, self.adopt, None, None
+        return self.tensor, None, None, None, self.export, self.adopt, None, None, None
 
     def takes(self, dtype: DType) -> bool:
         """Whether tensors of an element type can be read and made as they lie."""

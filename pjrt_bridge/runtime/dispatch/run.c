@@ -116,10 +116,13 @@ await_end(Run *self, void *done, PyThreadState **state)
     Execution *execution = &self->execution;
     Plan *plan = execution->plan;
     Ending ending = {.function = "Event_Await", .made = NOTHING};
-    if (!await_event(plan, done, state)) {
+    const bool waits = !is_ready(plan, done);
+    if (waits && !await_event(plan, done, state)) {
         ending.interrupted = true;
         return ending;
     }
+    if (execution->began)
+        note_duration(&plan->idle, execution->began, waits);
     {
         ARGS(plan, Event_Await, .event = done);
         ending.error = CALL(plan, Event_Await);
@@ -197,10 +200,16 @@ execute(Run *self, Py_ssize_t num_host_inputs, void **error, const char **functi
          .argument_lists = argument_lists, .num_devices = 1,
          .num_args = (size_t)plan->num_parameters, .output_lists = output_lists,
          .device_complete_events = &execution->done);
+    int64_t began = end_idle_threads(&plan->idle);
     *error = CALL(plan, LoadedExecutable_Execute);
     /* What a call that failed has written to its outputs means nothing. */
     if (*error)
         execution->done = NULL;
+    /* Some plugins run small programs, and programs of calls, on this thread. */
+    const bool is_over = execution->done && is_ready(plan, execution->done);
+    if (is_over)
+        note_duration(&plan->idle, began, true);
+    execution->began = is_over ? 0 : began;
     return !*error;
 }
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from pjrt_bridge.runtime import Executable
 from pjrt_bridge.runtime.dispatch.plans import Framework
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
@@ -34,11 +31,8 @@ class TorchAdapter:
             torch.Tensor.untyped_storage,
             None if places is None else places.numbers,
             torch.autograd.graph.increment_version,
+            threads.idle_threads(),
         )
-
-    def before_launch(self, executable: Executable) -> Callable[[], None] | None:
-        """Programs of a millisecond or more get the cores that PyTorch's threads wait on."""
-        return threads.release_openmp_threads if threads.are_in_the_way(executable) else None
 
     def snapshot(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor over the memory in which the value is now."""

@@ -16,7 +16,7 @@ import torch
 
 from pjrt_bridge import timeline
 from pjrt_bridge.mixed.adapter import Bindings, Computed, Constant, SegmentInput
-from pjrt_bridge.mixed.launchers import BufferLauncher, PreparedLauncher
+from pjrt_bridge.mixed.launchers import BufferLauncher
 from pjrt_bridge.runtime import native
 from pjrt_bridge.runtime.dispatch import outputs
 from pjrt_bridge.runtime.ownership import callbacks
@@ -86,15 +86,12 @@ def forget() -> None:
         made.forget()
 
 
-def _plan(graph: DeviceGraph) -> tuple[Any, Callable[[], None] | None] | None:
-    """The dispatcher's plan of a graph's program, and what has to happen before a launch.
+def _plan(graph: DeviceGraph) -> Any:
+    """The dispatcher's plan of a graph's program.
 
     None where it has no plan, or needs more than the values that the graph is given.
     """
-    launcher, before = graph.segment.launcher, None
-    if isinstance(launcher, PreparedLauncher):
-        before = launcher.before
-        launcher = launcher.launcher
+    launcher = graph.segment.launcher
     bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
     if (
         exchange is None
@@ -103,8 +100,7 @@ def _plan(graph: DeviceGraph) -> tuple[Any, Callable[[], None] | None] | None:
         or any(item.position is None for item in bindings.parameters)
     ):
         return None
-    plan = launcher.executable.plan(bindings.parameters, bindings.results, exchange, on_device=True)
-    return None if plan is None else (plan, before)
+    return launcher.executable.plan(bindings.parameters, bindings.results, exchange, on_device=True)
 
 
 @dataclass(frozen=True)
@@ -169,17 +165,6 @@ class CallNumbers:
 leave_alone(CallNumbers.__call__)
 
 
-def _both(first: Callable[[], None], second: Callable[[], None] | None) -> Callable[[], None]:
-    if second is None:
-        return first
-
-    def both() -> None:
-        first()
-        second()
-
-    return both
-
-
 def shortcut(
     graph: PlainGraph,
     form: OperatorSchema,
@@ -208,12 +193,9 @@ def shortcut(
         target.position if isinstance(target, SegmentInput) else None
         for target, _ in bindings.updates
     ]
-    found = None if None in results or None in targets else _plan(graph)
-    if found is None:
+    plan = None if None in results or None in targets else _plan(graph)
+    if plan is None:
         return None
-    plan, before = found
-    if graph.checks_data:
-        before = _both(noted, before)
     places = [item.position for item in bindings.parameters]
     takes = bindings.takes
     sources = [
@@ -230,7 +212,7 @@ def shortcut(
             _placed(where, results) if place is None else place
             for place, where in zip(form.returns, layout, strict=True)
         ),
-        before,
+        noted if graph.checks_data else None,
         added if added.steps or added.conditions else None,
         tuple(sources),
         tuple(
@@ -284,14 +266,13 @@ class GraphShortcut:
         updates = _updates(bindings)
         if updates is None or bindings.takes is not None:
             return None
-        found = _plan(graph)
-        if found is None:
+        plan = _plan(graph)
+        if plan is None:
             return None
-        plan, before = found
         forms = tuple(form_of_array(spec.memory) for spec in bindings.results)
         sources = tuple(range(len(bindings.parameters)))
         made = native.module.Shortcut(
-            plan, Contents, forms, (returns,), before, None, sources, updates, index
+            plan, Contents, forms, (returns,), None, None, sources, updates, index
         )
         types = tuple(torch_dtype(item.spec.type.dtype) for item in bindings.parameters)
         written = {
