@@ -73,6 +73,15 @@ def test_many_with_vectors_are_sums_where_the_matrices_lie_between_each_other(in
     torch.testing.assert_close(found, weighed(x, weights), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("batch", "inner"), [(512, 8), (512, 9), (100, 8)])
+def test_very_many_with_short_vectors_are_sums(batch: int, inner: int) -> None:
+    x, y = torch.randn(batch, 16, inner), torch.randn(batch, inner, 1)
+    text = emitted(torch.bmm, x, y)
+    assert ("stablehlo.reduce(" in text) == (batch == 512 and inner == 8)
+    found = torch.compile(torch.bmm, backend="pjrt")(x, y)
+    torch.testing.assert_close(found, torch.bmm(x, y), rtol=1e-4, atol=1e-4)
+
+
 def program(size: int) -> Program:
     builder = Builder([TensorType((2000, size, size), FLOAT32)] * 2)
     x, y = builder.parameters

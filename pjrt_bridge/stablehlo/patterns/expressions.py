@@ -18,6 +18,7 @@ from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.known_numbers import dtype_of
 from pjrt_bridge.stablehlo.patterns import donations
+from pjrt_bridge.stablehlo.patterns.accesses import Access
 from pjrt_bridge.stablehlo.patterns.following import (
     DTYPES,
     FROM_MEMORY,
@@ -25,11 +26,12 @@ from pjrt_bridge.stablehlo.patterns.following import (
     STEPS,
     Followed,
     Found,
-    Order,
 )
 from pjrt_bridge.stablehlo.patterns.merging import MergedExpressions
 from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
 from pjrt_bridge.stablehlo.patterns.small_programs import LEAST, SmallPrograms
+
+Order = tuple[int, ...]
 
 _SLICE = "stablehlo.slice"
 
@@ -103,7 +105,7 @@ class _Root(NamedTuple):
 def _overwriting(root: Any) -> _Root | None:
     """A root that takes the memory of an argument, which it is computed of."""
     for donor, order in donations.donors(root, _row_major(shape_of(root))):
-        found = Followed(root, order).found()
+        found = Followed(root, Access.whole(shape_of(root), order)).found()
         if found is not None:
             taking = found.taking(donor)
             if taking is not None:
@@ -113,8 +115,9 @@ def _overwriting(root: Any) -> _Root | None:
 
 def _written(root: Any, reading: _Reading) -> _Root | None:
     """A root that is read from memory of its own."""
-    order = min(_orders_read(root, _row_major(shape_of(root)), 0, reading), default=None)
-    found = None if order is None else Followed(root, order).found()
+    shape = shape_of(root)
+    order = min(_orders_read(root, _row_major(shape), 0, reading), default=None)
+    found = None if order is None else Followed(root, Access.whole(shape, order)).found()
     return None if order is None or found is None else _Root(found, order)
 
 

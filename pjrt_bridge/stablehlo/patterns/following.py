@@ -44,8 +44,6 @@ from pjrt_bridge.stablehlo.patterns.elementwise import (
 )
 from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
 
-Order = tuple[int, ...]
-
 FROM_MEMORY = frozenset(
     f"stablehlo.{name}" for name in ("convolution", "custom_call", "dot_general")
 ) | {"func.call", "func.return"}
@@ -142,12 +140,12 @@ def whole(size: int) -> ExpressionRead:
     return ExpressionRead(0, ((size, 1),))
 
 
-def read_in_order(value: Any, order: Order) -> Found | None:
-    """The expression of a value's elements in an order of its dimensions; None where there is none.
+def read_in_order(value: Any, access: Access) -> Found | None:
+    """The expression of a value's elements in some order; None where there is none.
 
     What is in memory anyway is read; all of it lies side by side.
     """
-    return Followed(value, order, is_root=False).found()
+    return Followed(value, access, is_root=False).found()
 
 
 class _NoExpression(Exception):
@@ -159,12 +157,12 @@ class Followed:
 
     Args:
         root: the value.
-        order: its dimensions, from the outermost to the innermost, as they are computed.
+        access: all its elements, in the order in which they are computed.
         is_root: the expression takes the place of the value; else it is computed beside it.
     """
 
-    def __init__(self, root: Any, order: Order, *, is_root: bool = True) -> None:
-        self._root, self._order, self._is_root = root, order, is_root
+    def __init__(self, root: Any, access: Access, *, is_root: bool = True) -> None:
+        self._root, self._access, self._is_root = root, access, is_root
         self._size = math.prod(shape_of(root))
         self._steps: list[ExpressionStep] = []
         self._known: dict[tuple[Any, Access], int] = {}
@@ -175,9 +173,8 @@ class Followed:
 
     def found(self) -> Found | None:
         """The expression; None where there is none."""
-        shape = shape_of(self._root)
         try:
-            result = self._step(self._root, Access.whole(shape, self._order))
+            result = self._step(self._root, self._access)
         except (NoAccess, _NoExpression):
             return None
         ways = [read.dims for read in self._reads]
@@ -191,7 +188,7 @@ class Followed:
         if steps[result].operation == "round" and str(dtype) == "bfloat16":
             # It is rounded as it is written.
             (result,) = steps[result].operands
-        written = ExpressionResult(result, tuple(shape[dim] for dim in self._order), dtype)
+        written = ExpressionResult(result, tuple(size for size, _ in self._access.dims), dtype)
         expression = Expression(tuple(steps), tuple(self._reads), (written,))
         return Found(expression, self._leaves, self._passed)
 

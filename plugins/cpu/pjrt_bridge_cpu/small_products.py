@@ -22,6 +22,13 @@ LARGEST_IN_ORDER = 16**3
 LEAST = 16
 """Products from which on they are sums."""
 
+SHORT = 8
+"""Numbers of a vector up to which products with very many vectors are sums: the compiler makes a
+call of each of them."""
+
+VERY_MANY = 512
+"""So many products are very many: fewer are one call."""
+
 
 class SmallProducts(Kernels):
     """Products of small matrices in batches, and outer products."""
@@ -52,11 +59,15 @@ def is_outer(x: Value) -> bool:
 def is_sum(x: Value, y: Value) -> bool:
     """Whether many products are small enough for a sum of products of their elements.
 
-    Those with vectors are, where the matrices do not lie one behind the other in memory.
+    Those with vectors are, where the matrices do not lie one behind the other in memory, or the
+    vectors are short and very many.
     """
     rows, inner, columns = *x.shape[-2:], y.shape[-1]
     in_order = all(memory_order(side) == tuple(range(side.rank)) for side in (x, y))
-    if inner == 1 or (in_order and min(rows, columns) == 1):
+    count = math.prod(x.shape[:-2])
+    if inner == 1:
+        return False
+    if in_order and min(rows, columns) == 1 and (inner > SHORT or count < VERY_MANY):
         return False
     largest = LARGEST_IN_ORDER if in_order else LARGEST
-    return rows * inner * columns <= largest and math.prod(x.shape[:-2]) >= LEAST
+    return rows * inner * columns <= largest and count >= LEAST

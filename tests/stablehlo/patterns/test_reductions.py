@@ -60,6 +60,28 @@ def test_the_numbers_are_those_of_numpy(client: Client, data: st.DataObject) -> 
     assert (TARGET in program.text) == (math.prod(shape[order[dim]] for dim in dims) > 1)
 
 
+@settings(max_examples=examples(150), deadline=None)
+@given(st.data())
+def test_dimensions_may_be_merged_and_divided_before(client: Client, data: st.DataObject) -> None:
+    """As norms of groups do, where channels are last in memory."""
+    shape = data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=2, max_size=4))
+    order = data.draw(st.permutations(range(len(shape))))
+    x = np.random.default_rng(0).normal(0, 9, shape).astype(np.float32)
+    turned = x.transpose(order)
+    cut = data.draw(st.integers(1, len(shape)))
+    merged = [math.prod(turned.shape[:cut]), *turned.shape[cut:]]
+    if data.draw(st.booleans()) and not merged[0] % 2:
+        merged[:1] = [2, merged[0] // 2]
+    dims = data.draw(st.sets(st.integers(0, len(merged) - 1), min_size=1))
+    source = Builder([TensorType(x.shape, F32)])
+    value = source.reshape(source.transpose(source.parameters[0], order), merged)
+    reduced = Kernels().reduce(source, "sum", source.multiply(value, value), sorted(dims))
+    program = for_target(source.finish([reduced]), kernels())
+    expected = (turned.reshape(merged) ** 2).sum(tuple(dims))
+    found = np.asarray(client.compile(program)(x)[0])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 Make = Callable[[Builder, Value], Sequence[Value]]
 
 
@@ -78,6 +100,16 @@ def test_what_is_in_memory_anyway_is_read() -> None:
     (line,) = (line for line in text.splitlines() if TARGET in line)
     # One step: it reads.
     assert "steps = dense<0> : tensor<5xi64>" in line
+
+
+def test_norms_of_groups_read_channels_last_as_they_lie() -> None:
+    def make(b: Builder, x: Value) -> list[Value]:
+        channels_first = b.transpose(x, (0, 3, 1, 2))
+        return [b.reduce_sum(b.reshape(channels_first, (1, 64, 48)), (2,))]
+
+    text = written(make, (4, 6, 8, 16))
+    assert text.count(TARGET) == 1
+    assert "stablehlo.transpose" not in text
 
 
 def test_what_is_only_reduced_is_not_written() -> None:
