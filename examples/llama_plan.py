@@ -1,4 +1,4 @@
-"""A Llama of 7 billion parameters, for `pjrt-bridge plan`: its size, and how it is divided.
+"""Llamas of 7 and 70 billion parameters, for `pjrt-bridge plan`: their sizes, and a plan for both.
 
     pjrt-bridge plan examples/llama_plan.py:llama_7b --optimizer AdamW --estimate \
         --input input_ids=i64[16,2048] --input labels=i64[16,2048] \
@@ -35,3 +35,16 @@ def llama(layers: int) -> tuple[nn.Module, dict[str, ParallelStyle]]:
 def llama_7b() -> tuple[nn.Module, dict[str, ParallelStyle]]:
     """All 32 layers."""
     return llama(32)
+
+
+def llama_70b() -> tuple[nn.Module, dict[str, ParallelStyle]]:
+    """The Llama 2 with 70 billion parameters: 80 layers, whose heads share 8 keys and values."""
+    config = LlamaConfig(
+        hidden_size=8192,
+        intermediate_size=28672,
+        num_hidden_layers=80,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        use_cache=False,
+    )
+    return LlamaForCausalLM(config).to(torch.bfloat16), PLAN

@@ -14,7 +14,14 @@ from rich.text import Text
 from pjrt_bridge.cli.console import calling, columns, note, out, print_json
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson
-from pjrt_bridge.errors import OptionError, PjrtError, ProgramError
+from pjrt_bridge.errors import (
+    OptionError,
+    PjrtError,
+    PluginNotFound,
+    ProgramError,
+    Unimplemented,
+)
+from pjrt_bridge.registry import topology as describe
 from pjrt_bridge.report.wording import byte_size, duration, large_count, magnitude
 from pjrt_bridge.stablehlo import Mesh
 
@@ -97,6 +104,8 @@ def plan(
     if axis != _AXIS and not any(axis in one.sizes for one in meshes):
         names = ", ".join(map(str, meshes))
         raise OptionError(f"--axis: found {axis!r}, expected an axis of a mesh; found {names}")
+    if topology is not None and not estimate:
+        _need_devices(topology, plugin)
     need_torch("plan")
     progress = Console(stderr=True)
     with progress.status(f"tracing {model}"):
@@ -129,6 +138,16 @@ def plan(
             note(f"{one}: {account}")
         elif account.idle_axes:
             note(f"{one}: {_idle(account, axis)}")
+
+
+def _need_devices(topology: str, plugin: str | None) -> None:
+    """Tracing takes minutes, so a plugin that is missing is an error before it."""
+    try:
+        describe(topology, plugin)
+    except PluginNotFound as error:
+        raise PluginNotFound(f"{error}; --estimate asks no compiler") from error
+    except Unimplemented:
+        return  # what the topology's package knows is enough for an estimate
 
 
 def _budget(

@@ -199,7 +199,7 @@ def _devices(
         return describe(topology, plugin), "as asked for"
     except PluginNotFound as error:
         if not only_estimate:
-            raise
+            raise PluginNotFound(f"{error}; only_estimate=True asks no compiler") from error
         return None, f"as asked for; {_line(error)}"
     except Unimplemented as error:
         return None, _line(error)

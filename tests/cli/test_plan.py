@@ -94,3 +94,13 @@ def test_bad_input(command: Command) -> None:
         outcome = command("plan", *arguments)
         assert outcome.status == 1
         assert said in outcome.err
+
+
+def test_a_missing_compiler_is_told_before_the_model_is_traced(command: Command) -> None:
+    write("untraced.py", "raise AssertionError('was imported')")
+    outcome = command(
+        "plan", "untraced.py:make", *INPUT, "-m", "tp=2", "-t", "reference:4", "-p", "gone"
+    )
+    assert outcome.status == 1
+    assert "'gone'" in outcome.err
+    assert "--estimate asks no compiler" in outcome.err

@@ -64,12 +64,13 @@ def compare(
     prepare: Callable[[Model], nn.Module],
     compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]],
     rank: int,
+    rtol: float = 2e-4,
 ) -> None:
     expected_net = prepare(model())
     expected = train(expected_net, expected_net, rank)
     net = prepare(model())
     found = train(compiled(net), net, rank)
-    assert_same(found, expected, rtol=2e-4)
+    assert_same(found, expected, rtol=rtol)
 
 
 def compile_whole(net: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -295,13 +296,14 @@ def checkpoint(rank: int, world: int) -> None:
     assert [step(), step()] == expected
 
 
-def main() -> None:
+def run_one(known: dict[str, Scenario]) -> None:
+    """The scenario that the command names."""
     name, rank, world, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     warnings.simplefilter("error", HostFallbackWarning)
     torch.set_num_threads(1)
     meeting = f"file://{Path(file).resolve()}"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
-    _scenarios[name](rank, world)
+    known[name](rank, world)
     placed = [
         "".join("D" if segment.placement == "device" else "H" for segment in graph.segments)
         for graph in compiled_graphs()
@@ -312,4 +314,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_one(_scenarios)

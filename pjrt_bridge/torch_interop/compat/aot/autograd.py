@@ -302,7 +302,8 @@ def unless_batched(
     """A compiled backward graph that PyTorch runs where it is given many gradients at once.
 
     `torch.autograd.grad(..., is_grads_batched=True)` gives tensors for which PyTorch runs each
-    operator for the whole batch, and which have no memory. Tokens of effects are None.
+    operator for the whole batch, and which have no memory. Tokens of effects are None, and a
+    gradient that is a DTensor brings its mesh.
 
     Args:
         compiled: of the graph, boxed.
@@ -314,7 +315,7 @@ def unless_batched(
 
     def run(arguments: list[Any]) -> Any:
         given = [arguments[at] for at in gradients]
-        if any(gradient is not None and is_batched(gradient) for gradient in given):
+        if any(isinstance(each, torch.Tensor) and is_batched(each) for each in given):
             return fx.Interpreter(graph).boxed_run(arguments)
         return compiled(arguments)
 
