@@ -405,6 +405,7 @@ def test_what_was_compiled_runs_where_the_devices_are() -> None:
     torch.testing.assert_close(torch.tensor(result.to_numpy()), given @ weight.T)
 
 
+@pytest.mark.slow
 def test_the_work_of_planning_grows_with_the_layers_no_faster() -> None:
     """No function of Python is called more than in proportion to what is added to a model."""
     # Torch's verifier asks for all outputs at each of them, which takes a few seconds of minutes.
