@@ -7,11 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pjrt_bridge.cli.console import calling, columns, note, out, print_json
+from pjrt_bridge.cli.console import calling, columns, note, out, print_json, working
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import (
@@ -107,15 +106,14 @@ def plan(
     if topology is not None and not estimate:
         _need_devices(topology, plugin)
     need_torch("plan")
-    progress = Console(stderr=True)
-    with progress.status(f"tracing {model}"):
+    with working(f"tracing {model}"):
         from pjrt_bridge.torch_interop.planning.named import traced_model
 
         with calling(model):
             traced = traced_model(model, input or (), axis, optimizer, training=training)
     found: list[Budget | str] = []
     for one in meshes:
-        with progress.status(f"planning {one}"):
+        with working(f"planning {one.listed}"):
             found.append(_budget(traced, one, topology, plugin, only_estimate=estimate))
     if all(isinstance(one, str) for one in found):
         raise OptionError("plan: " + "; ".join(map(str, found)))

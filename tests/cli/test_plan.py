@@ -104,3 +104,12 @@ def test_a_missing_compiler_is_told_before_the_model_is_traced(command: Command)
     assert outcome.status == 1
     assert "'gone'" in outcome.err
     assert "--estimate asks no compiler" in outcome.err
+
+
+def test_what_is_done_is_said_where_there_is_no_terminal(command: Command) -> None:
+    write("model.py", MODEL)
+    outcome = command("plan", "model.py:make", *INPUT, "-m", "tp=8", "-m", "dp=2,tp=4", "--json")
+    assert outcome.status == 0, outcome.err
+    said = [line for line in outcome.err.splitlines() if line.startswith(("tracing", "planning"))]
+    assert said == ["tracing model.py:make", "planning tp=8", "planning dp=2,tp=4"]
+    assert len(json.loads(outcome.out)["meshes"]) == 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import cProfile
 import math
+import pstats
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -400,3 +403,39 @@ def test_what_was_compiled_runs_where_the_devices_are() -> None:
     weight, given = torch.randn(4, 8), torch.randn(2, 8)
     (result,) = loaded(weight.numpy(), given.numpy())
     torch.testing.assert_close(torch.tensor(result.to_numpy()), given @ weight.T)
+
+
+@pytest.mark.slow
+def test_the_work_of_planning_grows_with_the_layers_no_faster() -> None:
+    """No function of Python is called more than in proportion to what is added to a model."""
+    # Torch's verifier asks for all outputs at each of them, which takes a few seconds of minutes.
+    verifier = "graph_signature.py"
+
+    def calls(layers: int) -> Counter[tuple[str, int, str]]:
+        model = meta(layers)
+        profile = cProfile.Profile()
+        profile.enable()
+        traced = trace(
+            model,
+            [tokens()],
+            plan=PLAN,
+            training=True,
+            loss=loss,
+            optimizer=torch.optim.AdamW(model.parameters()),
+        )
+        compile_for(traced, mesh={"fsdp": 2, "tp": 2}, only_estimate=True)
+        profile.disable()
+        stats: Any = pstats.Stats(profile)
+        return Counter({function: count for function, (_, count, *_) in stats.stats.items()})
+
+    calls(1)  # caches are filled once
+    few, more, many = map(calls, (1, 2, 4))
+    added = {function: count - more[function] for function, count in many.items()}
+    too_many = {
+        function: (few[function], more[function], count)
+        for function, count in many.items()
+        if not function[0].endswith(verifier)
+        and count > 1000
+        and added[function] > 2.5 * (more[function] - few[function])
+    }
+    assert too_many == {}

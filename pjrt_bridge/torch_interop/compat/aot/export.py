@@ -105,9 +105,28 @@ def decomposed(
         while True:
             added = _composite(program.graph) - table.keys()
             table |= {op: _parts_of(op) for op in added}
-            program = program.run_decompositions(dict(table))
+            with _unguarded(program):
+                program = program.run_decompositions(dict(table))
             if not _composite(program.graph) - table.keys():
                 return _on_host(program)
+
+
+@contextmanager
+def _unguarded(program: torch.export.ExportedProgram) -> Iterator[None]:
+    """Have torch decompose a program of constant sizes without code that checks its arguments.
+
+    Torch (2.13) searches each check for the name of each argument: most of the time for a step of
+    an optimizer with thousands of tensors. What is decomposed is called with its own examples.
+    """
+    if program.range_constraints:
+        yield  # checks tell of sizes there
+        return
+    own: Any = program
+    own.module = partial(program.module, check_guards=False)
+    try:
+        yield
+    finally:
+        del own.module
 
 
 @contextmanager
