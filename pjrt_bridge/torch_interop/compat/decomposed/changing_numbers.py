@@ -234,7 +234,7 @@ def _leaky_relu(x: Tensor, negative_slope: Any = 0.01) -> Any:
 def _elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
     wide = x if x.dtype is torch.float64 else x.float()
     below = torch.expm1(wide * input_scale) * alpha * scale
-    return torch.where(wide <= 0, below, wide * scale).to(x.dtype)
+    return torch.where(wide < 0, below, wide * scale).to(x.dtype)
 
 
 def _fill(x: Tensor, value: Any) -> Any:

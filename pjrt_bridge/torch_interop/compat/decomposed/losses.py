@@ -14,7 +14,6 @@ from torch._decomp.decompositions import (
     mse_loss_backward,
     multi_margin_loss,
     pw_cast_for_opmath,
-    smooth_l1_loss_backward,
 )
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -27,7 +26,7 @@ def loss_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     rules: dict[str, Callable[..., Any]] = {
         "aten.huber_loss_backward.default": _also_of_nothing(huber_loss_backward),
         "aten.mse_loss_backward.default": _also_of_nothing(mse_loss_backward),
-        "aten.smooth_l1_loss_backward.default": _also_of_nothing(smooth_l1_loss_backward),
+        "aten.smooth_l1_loss_backward.default": _also_of_nothing(_smooth_backward),
         "aten.soft_margin_loss_backward.default": _soft_margin_backward,
         _MULTI: _multi_margin,
         "aten.multi_margin_loss_backward.default": _multi_margin_backward,
@@ -52,6 +51,20 @@ def _also_of_nothing(decomposition: Callable[..., Tensor]) -> Callable[..., Tens
         return decomposition(grad_output, self, target, *rest)
 
     return gradient
+
+
+@pw_cast_for_opmath
+def _smooth_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, beta: float
+) -> Tensor:
+    """The gradient of the smooth loss, NaN where that is.
+
+    Torch's decomposition gives 0 there: the sign of NaN.
+    """
+    x = self - target
+    scale = 1.0 / self.numel() if reduction == Reduction.MEAN.value else 1.0
+    incoming = scale * grad_output
+    return torch.where(x.abs() >= beta, incoming * x.sign(), incoming * x / beta)
 
 
 @pw_cast_for_opmath

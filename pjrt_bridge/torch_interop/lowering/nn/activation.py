@@ -59,7 +59,10 @@ def leaky_relu(c: Context, x: Value, negative_slope: Scalar = 0.01) -> Value:
 def elu(
     c: Context, x: Value, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1
 ) -> Value:
-    """`scale * x` where positive, else `scale * alpha * expm1(input_scale * x)`."""
+    """`scale * alpha * expm1(input_scale * x)` where negative, else `scale * x`.
+
+    At 0 both are 0, but for factors that are infinite or NaN.
+    """
     b = c.b
     (wide,) = c.arithmetic(x)
 
@@ -67,7 +70,7 @@ def elu(
         return b.multiply(value, c.full(x.shape, factor, wide.dtype))
 
     curve = times(times(b.expm1(times(wide, input_scale)), alpha), scale)
-    below = b.compare(wide, c.full(x.shape, 0, wide.dtype), "LE")
+    below = b.compare(wide, c.full(x.shape, 0, wide.dtype), "LT")
     return c.result(b.select(below, curve, times(wide, scale)))
 
 

@@ -129,3 +129,19 @@ def test_losses_of_no_elements_have_gradients(
         found = run(x, y)
         assert found.isnan() == (rows == 0)
         torch.testing.assert_close(torch.autograd.grad(found, x), (expected,))
+
+
+@pytest.mark.parametrize("beta", [0.5, math.inf])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_smooth_loss_that_is_nan_has_such_a_gradient(reduction: str, beta: float) -> None:
+    def smooth(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.smooth_l1_loss(x, y, reduction=reduction, beta=beta)
+
+    x = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.5, 0.5, 0.2, -3.0])
+    y = torch.zeros(8)
+    found = []
+    for run in (compiled(smooth), smooth):
+        given = x.clone().requires_grad_()
+        run(given, y).sum().backward()
+        found.append(given.grad)
+    torch.testing.assert_close(*found, equal_nan=True)

@@ -70,3 +70,8 @@ def test_the_gradient_is_0_at_the_threshold(threshold):
     x = torch.tensor([-1.0, 0.0, -0.0, 0.5, 1.0, math.nan])
     grad = torch.full_like(x, 2.0)
     check("aten.threshold_backward.default", grad, x, threshold, exact=True)
+
+
+@pytest.mark.parametrize("factors", [(math.inf,), (math.nan,), (1.0, 1.0, math.inf)], ids=str)
+def test_elu_is_linear_at_zero(factors):
+    check("aten.elu.default", torch.tensor([0.0, -0.0, 1.0, -1.0]), *factors)
