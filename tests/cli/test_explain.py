@@ -39,5 +39,6 @@ def test_an_error_of_the_users_function_is_told_as_that(
     named, *arguments = command_line.format(path).split()
     outcome = command(named, *arguments)
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.err.startswith(f"error: {arguments[0]} {says}")
-    assert outcome.err.endswith("\n--debug shows where\n")
+    told = outcome.err.removeprefix(f"tracing {arguments[0]}\n")
+    assert told.startswith(f"error: {arguments[0]} {says}")
+    assert told.endswith("\n--debug shows where\n")
