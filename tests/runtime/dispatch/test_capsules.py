@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,7 @@ from pjrt_bridge.errors import PluginIncompatible
 from pjrt_bridge.runtime import Client, Executable, Plugin
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.ownership.deferred import drain
 from pjrt_bridge.stablehlo.types import TensorType
 from tests import programs
 from tests.conftest import Census
@@ -292,6 +294,12 @@ def test_memory_is_lent_until_the_launch_has_ended(
     assert variable.views[0]() is not None
     value.arrive()
     launch.finish()
+    # The plugin says a moment later that it has done with the memory.
+    for _ in range(500):
+        drain(patient=True)
+        if variable.views[0]() is None:
+            break
+        time.sleep(0.01)
     assert variable.views[0]() is None
     assert launch.tensors()[0].tolist() == [6.0] * 64
 
