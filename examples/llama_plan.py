@@ -26,9 +26,9 @@ PLAN: dict[str, ParallelStyle] = {
 }
 
 
-def llama(layers: int) -> tuple[nn.Module, dict[str, ParallelStyle]]:
-    """A Llama 2 of the width of the one with 7 billion parameters."""
-    config = LlamaConfig(num_hidden_layers=layers, use_cache=False)
+def llama(layers: int, **sizes: int) -> tuple[nn.Module, dict[str, ParallelStyle]]:
+    """A Llama 2 of the width of the one with 7 billion parameters, unless sizes say otherwise."""
+    config = LlamaConfig(num_hidden_layers=layers, use_cache=False, **sizes)
     return LlamaForCausalLM(config).to(torch.bfloat16), PLAN
 
 
@@ -39,12 +39,10 @@ def llama_7b() -> tuple[nn.Module, dict[str, ParallelStyle]]:
 
 def llama_70b() -> tuple[nn.Module, dict[str, ParallelStyle]]:
     """The Llama 2 with 70 billion parameters: 80 layers, whose heads share 8 keys and values."""
-    config = LlamaConfig(
+    return llama(
+        80,
         hidden_size=8192,
         intermediate_size=28672,
-        num_hidden_layers=80,
         num_attention_heads=64,
         num_key_value_heads=8,
-        use_cache=False,
     )
-    return LlamaForCausalLM(config).to(torch.bfloat16), PLAN

@@ -40,8 +40,6 @@ end_idle_threads(const IdleThreads *threads)
 void
 note_duration(IdleThreads *threads, int64_t began, bool waited)
 {
-    if (!threads->end)
-        return;
     const int64_t took = nanoseconds() - began;
     /* While the threads are in the way it takes up to twice as long as without them. */
     if (took < threads->worth / 2)

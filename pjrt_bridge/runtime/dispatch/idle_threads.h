@@ -25,10 +25,12 @@ typedef struct {
  * something else. */
 int read_idle_threads(PyObject *numbers, IdleThreads *threads);
 
-/* Before a program is started, without the GIL: when it was. */
+/* End them where the program was found to be long; called without the GIL, before it is started. The
+ * time in nanoseconds, 0 where there are no such threads. */
 int64_t end_idle_threads(const IdleThreads *threads);
 
-/* After its end, or after it was found to have ended: `waited` is false where that was earlier. */
+/* Note how long a program took that was started at `began`, which is not 0, and has ended. Unless the
+ * end was `waited` for, the program may have ended long before, so it is not taken for a long one. */
 void note_duration(IdleThreads *threads, int64_t began, bool waited);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct {
     Plan *plan;
     PyObject *lease; /* The client's. */
     void *done;      /* The event of the end; NULL once it was waited for. */
-    int64_t began;   /* When, in nanoseconds; 0: it was over at once. */
+    int64_t began;   /* When, in nanoseconds; 0: how long it took is known, or nobody asks. */
     Py_ssize_t num_inputs, num_owners;
     Input *inputs;
     PyObject **owners; /* Keep the memory of the inputs. */

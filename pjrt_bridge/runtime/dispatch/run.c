@@ -116,8 +116,8 @@ await_end(Run *self, void *done, PyThreadState **state)
     Execution *execution = &self->execution;
     Plan *plan = execution->plan;
     Ending ending = {.function = "Event_Await", .made = NOTHING};
-    const bool waits = !is_ready(plan, done);
-    if (waits && !await_event(plan, done, state)) {
+    const bool waits = execution->began && !is_ready(plan, done);
+    if (!await_event(plan, done, state)) {
         ending.interrupted = true;
         return ending;
     }
@@ -206,7 +206,7 @@ execute(Run *self, Py_ssize_t num_host_inputs, void **error, const char **functi
     if (*error)
         execution->done = NULL;
     /* Some plugins run small programs, and programs of calls, on this thread. */
-    const bool is_over = execution->done && is_ready(plan, execution->done);
+    const bool is_over = began && execution->done && is_ready(plan, execution->done);
     if (is_over)
         note_duration(&plan->idle, began, true);
     execution->began = is_over ? 0 : began;

@@ -23,11 +23,12 @@ LEAST = 16
 """Products from which on they are sums."""
 
 SHORT = 8
-"""Numbers of a vector up to which products with very many vectors are sums: the compiler makes a
+"""Numbers of a vector up to which `MOST_VECTORS` products and more are sums: the compiler makes a
 call of each of them."""
 
-VERY_MANY = 512
-"""So many products are very many: fewer are one call."""
+MOST_VECTORS = 512
+"""Products with vectors in a batch from which on XLA's own loop is faster than one call, although a
+program with it is handed to another thread: the call begins anew with each."""
 
 
 class SmallProducts(Kernels):
@@ -60,14 +61,14 @@ def is_sum(x: Value, y: Value) -> bool:
     """Whether many products are small enough for a sum of products of their elements.
 
     Those with vectors are, where the matrices do not lie one behind the other in memory, or the
-    vectors are short and very many.
+    vectors are short and at least `MOST_VECTORS`.
     """
     rows, inner, columns = *x.shape[-2:], y.shape[-1]
     in_order = all(memory_order(side) == tuple(range(side.rank)) for side in (x, y))
     count = math.prod(x.shape[:-2])
     if inner == 1:
         return False
-    if in_order and min(rows, columns) == 1 and (inner > SHORT or count < VERY_MANY):
+    if in_order and min(rows, columns) == 1 and (inner > SHORT or count < MOST_VECTORS):
         return False
     largest = LARGEST_IN_ORDER if in_order else LARGEST
     return rows * inner * columns <= largest and count >= LEAST

@@ -20,7 +20,7 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.calls import Load
 from pjrt_bridge_cpu.aten.library import can_call
-from pjrt_bridge_cpu.small_products import is_outer, is_sum
+from pjrt_bridge_cpu.small_products import MOST_VECTORS, is_outer, is_sum
 
 TARGET = "pjrt_bridge.thin.1"
 """Name of the custom call. Its number changes with what it is given."""
@@ -41,10 +41,6 @@ of weights by vectors."""
 SHORTEST_SUM = 16
 """The inner size below which weights of small products of more than `MOST_ROWS` rows are put into
 the other order before."""
-
-MOST_VECTORS = 512
-"""Products with vectors in a batch from which on XLA's own loop is faster, although a program with
-it is handed to another thread: the call begins anew with each."""
 
 MOST_COLUMNS = 8
 """Columns up to which a product of many rows, too, is that of the transposed sides: (4096 x 1024)

@@ -52,5 +52,5 @@ print(threads.idle_threads() is None)
 
 
 @pytest.mark.parametrize(("count", "is_none"), [(1, "True"), (2, "False")])
-def test_a_single_thread_is_in_nobodys_way(count: int, is_none: str) -> None:
+def test_pytorch_with_one_thread_has_none_that_idle(count: int, is_none: str) -> None:
     assert run_python(ASKED.format(threads=count), imported=[TORCH]) == is_none
