@@ -28,6 +28,12 @@ from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from tests.differential.ir import Program
 from tests.differential.observing import Call, Seen
 
+EXPORT_ORACLES = ("torch.export", "decomposed export")
+"""What torch.export gives, as it is and where nothing is written in place.
+
+A copy between overlapping parts of one tensor goes element by element only where it is in place.
+"""
+
 
 class Refused(Exception):
     """A program that is not for export, or that torch or the bridge do not export."""
@@ -80,7 +86,7 @@ class Exporting:
         self._namespace = namespace
         self._expected = expected
 
-    def observe(self, dynamic: bool, by_torch: bool = False) -> list[Call]:
+    def observe(self, dynamic: bool, oracle: str = "") -> list[Call]:
         """What the exported model gives in each call.
 
         Values, types and shapes of results are compared, and what is written into arguments;
@@ -89,7 +95,7 @@ class Exporting:
         Args:
             dynamic: one model with symbolic sizes is for all calls, and calls of sizes that it is
                 not for are left out; otherwise each call has a model.
-            by_torch: run what torch.export gives, and not what the bridge makes of it.
+            oracle: of `EXPORT_ORACLES`, to run that and not what the bridge makes of the program.
 
         Raises:
             Refused: there is no model.
@@ -97,11 +103,11 @@ class Exporting:
         found = list(self._expected)
         if not dynamic:
             for number in range(len(found)):
-                with _running(_Exported(self._traced(number)), by_torch) as run:
+                with _running(_Exported(self._traced(number)), oracle) as run:
                     found[number] = self._accepted(self._call(run, number))
             return found
         exported, numbers = self._exported_for_all()
-        with _running(exported, by_torch) as run:
+        with _running(exported, oracle) as run:
             for number in numbers:
                 found[number] = self._accepted(self._call(run, number))
         return found
@@ -193,10 +199,11 @@ class Exporting:
 
 
 @contextmanager
-def _running(exported: _Exported, by_torch: bool) -> Iterator[Callable[..., Any]]:
+def _running(exported: _Exported, oracle: str) -> Iterator[Callable[..., Any]]:
     """The model as it is called: saved and loaded, or as torch runs it."""
-    if by_torch:
-        yield exported.program.module()
+    if oracle:
+        program = exported.program
+        yield (program if oracle == EXPORT_ORACLES[0] else program.run_decompositions()).module()
         return
     with tempfile.TemporaryDirectory() as folder:
         exported.model.save(folder)

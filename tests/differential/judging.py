@@ -25,7 +25,7 @@ from tests.differential.comparing import (
     differences,
     is_out_of_bounds,
 )
-from tests.differential.exporting import Exporting, Refused
+from tests.differential.exporting import EXPORT_ORACLES, Exporting, Refused
 from tests.differential.ir import Program
 from tests.differential.laying_out import laid_out
 from tests.differential.messages import Answer, Found, packed
@@ -226,7 +226,7 @@ class Judge:
                 mode = replace(mode, dynamic=False)
             try:
                 if mode.exported:
-                    found = self._exporting().observe(bool(mode.dynamic), by_torch=True)
+                    found = self._exporting().observe(bool(mode.dynamic), name)
                 else:
                     found = self._observe(mode.compiled(self._function("f"), chosen))
             except Exception:
@@ -315,7 +315,7 @@ def _oracles(mode: Mode) -> tuple[str, ...]:
     """What gives a program's results in a mode without the bridge."""
     if mode.eager:
         return ()
-    return ("torch.export",) if mode.exported else ("aot_eager", _PARTITIONED, *_OF_LAYOUT)
+    return EXPORT_ORACLES if mode.exported else ("aot_eager", _PARTITIONED, *_OF_LAYOUT)
 
 
 def _promised(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
