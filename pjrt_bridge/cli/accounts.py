@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from pjrt_bridge.cli.console import columns
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.report.wording import byte_size, magnitude
+from pjrt_bridge.runtime.compile.progress import working
 
 if TYPE_CHECKING:
     from pjrt_bridge.abi.values import NamedValue
@@ -54,7 +54,7 @@ class Accountant:
     def compile(self, program: Program, *, options: CompileOptions | None = None) -> Compiled:
         """As the compiler does."""
         at = f"{len(self.accounts) + 1} of {self._count}: " if self._count > 1 else ""
-        with Console(stderr=True).status(f"compiling {at}{program.name} for {self.plugin.name}"):
+        with working(f"compiling {at}{program.name} for {self.plugin.name}", delay=0):
             started = time.perf_counter()
             compiled = self._compiler.compile(program, options=options)
             seconds = time.perf_counter() - started

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pjrt_bridge.cli.console import out
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson, PluginName
 from pjrt_bridge.cli.turns import EAGER, OURS, compare
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge.runtime.compile.progress import working
 
 INDUCTOR = "inductor"
 
@@ -76,10 +75,8 @@ def bench(
         "new_tokens": generate,
     }
     ways = [way for way in (EAGER, INDUCTOR, OURS) if way not in (without or ())]
-    progress = Console(stderr=True)
-    with contextlib.ExitStack() as stack:
-        status = stack.enter_context(progress.status(f"measuring {target}"))
-        found = compare(target, ways, case, rounds=rounds, budget=budget, note=status.update)
+    with working(f"measuring {target}", delay=0) as say:
+        found = compare(target, ways, case, rounds=rounds, budget=budget, note=say)
     if as_json:
         print(found.to_json())
     else:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pjrt_bridge import registry
 from pjrt_bridge.cli.console import columns, out, print_json
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.report.wording import duration
+from pjrt_bridge.runtime.compile.progress import working
 
 
 def calibrate(
@@ -47,18 +45,11 @@ def calibrate(
         calibration.check_can_save(client)
     reference = info.name if info.library is None else f"{info.name}:{info.library}"
     found = []
-    console = Console(stderr=True)
-    progress = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console
-    )
-    with progress, warnings.catch_warnings():
+    with working("calibrating", in_files=True, delay=0) as say, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        task = progress.add_task("calibrating", total=None)
         for item in calibration.measure(reference, operator):
             found.append(item)
-            progress.update(task, description=f"{item.operator}, {item.elements:,} elements")
-            if not sys.stderr.isatty():
-                print(f"{item.operator} {item.elements}", file=sys.stderr)
+            say(f"calibrating: {item.operator}, {item.elements:,} elements")
     limits = calibration.thresholds(found)
     path = None if dry_run else calibration.save(client, found)
     if as_json:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -49,19 +48,6 @@ def calling(target: str) -> Iterator[None]:
 def note(message: str) -> None:
     """Say on standard error what a user may want to know of what was done."""
     print(f"note: {message}", file=sys.stderr)
-
-
-@contextmanager
-def working(what: str) -> Iterator[None]:
-    """Say on standard error what takes long: with the time so far on a terminal, else as a line."""
-    if not sys.stderr.isatty():
-        print(what, file=sys.stderr)
-        yield
-        return
-    shown = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
 
 
 def print_json(data: Any) -> None:

@@ -18,6 +18,7 @@ from pjrt_bridge.cli.plugins import AsJson, PluginName
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
 from pjrt_bridge.report.data import FrameworkName
 from pjrt_bridge.report.report import Report
+from pjrt_bridge.runtime.compile.progress import working
 
 
 def explain(
@@ -74,8 +75,7 @@ def explain(
         if value is not None
     }
     ask = _in_tensorflow if _framework(framework, function) == "tensorflow" else _in_torch
-    progress = Console(stderr=True)
-    with progress.status(f"compiling and running {target}"), warnings.catch_warnings():
+    with working(f"compiling and running {target}", delay=0), warnings.catch_warnings():
         # The report says all that the warnings say.
         warnings.simplefilter("ignore", HostFallbackWarning)
         with calling(target):
@@ -85,7 +85,7 @@ def explain(
     else:
         out().print(report)
     if html is not None:
-        progress.print(f"wrote {report.to_html(html)}", markup=False)
+        Console(stderr=True).print(f"wrote {report.to_html(html)}", markup=False)
 
 
 def _check_count(target: str, function: Callable[..., Any], inputs: Sequence[str]) -> None:

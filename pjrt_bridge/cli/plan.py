@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from pjrt_bridge.cli.console import calling, columns, note, out, print_json, working
+from pjrt_bridge.cli.console import calling, columns, note, out, print_json
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import (
@@ -22,6 +22,7 @@ from pjrt_bridge.errors import (
 )
 from pjrt_bridge.registry import topology as describe
 from pjrt_bridge.report.wording import byte_size, duration, large_count, magnitude
+from pjrt_bridge.runtime.compile.progress import working
 from pjrt_bridge.stablehlo import Mesh
 
 if TYPE_CHECKING:
@@ -106,14 +107,14 @@ def plan(
     if topology is not None and not estimate:
         _need_devices(topology, plugin)
     need_torch("plan")
-    with working(f"tracing {model}"):
+    with working(f"tracing {model}", in_files=True, delay=0):
         from pjrt_bridge.torch_interop.planning.named import traced_model
 
         with calling(model):
             traced = traced_model(model, input or (), axis, optimizer, training=training)
     found: list[Budget | str] = []
     for one in meshes:
-        with working(f"planning {one.listed}"):
+        with working(f"planning {one.listed}", in_files=True, delay=0):
             found.append(_budget(traced, one, topology, plugin, only_estimate=estimate))
     if all(isinstance(one, str) for one in found):
         raise OptionError("plan: " + "; ".join(map(str, found)))

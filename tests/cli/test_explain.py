@@ -39,6 +39,6 @@ def test_an_error_of_the_users_function_is_told_as_that(
     named, *arguments = command_line.format(path).split()
     outcome = command(named, *arguments)
     assert (outcome.status, outcome.out) == (1, "")
-    told = outcome.err.removeprefix(f"tracing {arguments[0]}\n")
+    told = outcome.err.removeprefix(f"pjrt_bridge: tracing {arguments[0]}\n")
     assert told.startswith(f"error: {arguments[0]} {says}")
     assert told.endswith("\n--debug shows where\n")

@@ -110,6 +110,9 @@ def test_what_is_done_is_said_where_there_is_no_terminal(command: Command) -> No
     write("model.py", MODEL)
     outcome = command("plan", "model.py:make", *INPUT, "-m", "tp=8", "-m", "dp=2,tp=4", "--json")
     assert outcome.status == 0, outcome.err
-    said = [line for line in outcome.err.splitlines() if line.startswith(("tracing", "planning"))]
-    assert said == ["tracing model.py:make", "planning tp=8", "planning dp=2,tp=4"]
+    said = [line for line in outcome.err.splitlines() if line.startswith("pjrt_bridge: ")]
+    assert said == [
+        f"pjrt_bridge: {what}"
+        for what in ("tracing model.py:make", "planning tp=8", "planning dp=2,tp=4")
+    ]
     assert len(json.loads(outcome.out)["meshes"]) == 2

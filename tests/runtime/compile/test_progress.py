@@ -82,3 +82,15 @@ def test_an_exception_passes() -> None:
     program = PROGRAM.format(patience=0.01, seconds=0.3).replace("time.sleep(0.3)", "1 / 0")
     program = f"try:\n    exec({program!r})\nexcept ZeroDivisionError:\n    print('done')"
     assert on_a_terminal(program) == ""
+
+
+def test_another_text_is_said_from_then_on() -> None:
+    program = PROGRAM.format(patience=0.05, seconds=0.4)
+    told = program.replace('universe")', 'universe", in_files=True, delay=0) as say').replace(
+        "    time.sleep", "    say('compile the rest')\n    time.sleep"
+    )
+    lines = ["pjrt_bridge: compile the universe", "pjrt_bridge: compile the rest"]
+    assert in_a_file(told).splitlines() == lines
+    assert "compile the rest" in on_a_terminal(told)
+    late = told.replace("delay=0", "delay=0.1")
+    assert in_a_file(late).splitlines() == lines[1:]
