@@ -195,6 +195,7 @@ NO_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
     "flat": lambda i: X[:0].take(i),
     "added to a line": lambda i: X[:0, 0].index_add(0, i, X[:2, 0]),
     "read of a line": lambda i: X[:0, 0][i],
+    "filled": lambda i: X[:0].index_fill(0, i, 1.0),
 }
 
 
@@ -204,6 +205,18 @@ def test_a_dimension_without_elements_has_no_position(kind: str) -> None:
     for run in (function, compiled(function, check_indices=True, fallback="host")):
         with pytest.raises((IndexError, RuntimeError)):
             run(INSIDE)
+
+
+def test_rows_of_a_changing_width_have_no_position_where_there_are_none() -> None:
+    def function(x: torch.Tensor, first: int) -> torch.Tensor:
+        return x[:, first:][4:].index_fill(0, torch.tensor([2]), 1)
+
+    checked = compiled(function, check_indices=True, fallback="host", dynamic=True)
+    for run in (function, checked):
+        for first in (1, 2):
+            with pytest.raises(RuntimeError, match="out of bounds"):
+                run(X, first)
+        assert run(X, 3).shape == (0, 0)
 
 
 def test_numbers_that_change_come_between_arguments_and_checks() -> None:

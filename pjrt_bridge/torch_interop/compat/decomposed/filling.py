@@ -5,6 +5,7 @@ Torch's decomposition makes it an `index_copy`, which refuses them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +29,12 @@ def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -
         # The operator refuses these.
         return NotImplemented
     if self.dim() > 1 and guard_or_false(self.numel() == 0):
-        # Eager looks at no position.
-        return self.clone()
+        others = math.prod(size for at, size in enumerate(self.shape) if at != dim % self.dim())
+        if guard_or_false(self.shape[dim] != 0) or guard_or_false(others == 0):
+            # Eager looks at no position.
+            return self.clone()
+        # The operator refuses any position.
+        return NotImplemented
     line = self if self.dim() else self.reshape(1)
     before = [None] * (dim % line.dim())
     if not tensor:
