@@ -152,6 +152,9 @@ class Judge:
         if mode.results_rule is not None and any(_is_in_parts(call.error) for call in found):
             self.answer.refused[mode.name] = "in several graphs"
             return []
+        if any(_is_of_branches(call.error) for call in found):
+            self.answer.refused[mode.name] = "torch's `cond` on sizes that may be 0"
+            return []
         self.answer.modes.append(mode.name)
         return self._kept(found, mode)
 
@@ -285,6 +288,15 @@ def _note(judge: Judge, mode: Mode) -> None:
 def _is_in_parts(error: BaseException | None) -> bool:
     """Whether Dynamo could not make one graph of a function."""
     return isinstance(error, (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError))
+
+
+def _is_of_branches(error: BaseException | None) -> bool:
+    """Whether `cond` refused its branches' results for strides that are no products of sizes.
+
+    Torch writes strides of sizes that may be 0 so. It makes a graph for each size where a number
+    changes of which the bridge keeps one graph.
+    """
+    return error is not None and "cond's output stride is not a simple" in str(error)
 
 
 def _is_too_small(error: BaseException | None) -> bool:
