@@ -153,7 +153,7 @@ def _constant_factor(product: Any) -> float | None:
 
 def _has_inexact_reciprocal(dividend: Any, divisor: Any) -> bool:
     """Whether a compiler would multiply with a number that is not the divisor's reciprocal."""
-    if not _is_folded(divisor, _DEPTH) or _is_folded(dividend, _DEPTH):
+    if not _is_folded(divisor, _DEPTH) or is_constant(dividend):
         return False
     known = number(divisor)
     if known is None:

@@ -28,6 +28,8 @@ _FAMILIES = {
     "regions": 2.0,
     "formats": 1.0,
     "random": 0.6,
+    "layers": 3.0,
+    "losses": 1.0,
 }
 
 
@@ -46,6 +48,8 @@ def load() -> None:
         "containers",
         "regions",
         "formats",
+        "layers",
+        "losses",
     ):
         import_module(f"tests.differential.grammar.{name}")
 

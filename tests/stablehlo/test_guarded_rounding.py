@@ -168,6 +168,21 @@ def test_a_quotient_by_what_a_compiler_makes_a_constant_of(
     np.testing.assert_array_equal(found.to_numpy(), x / np.float32(divisor))
 
 
+@pytest.mark.parametrize("divisor", [41, 47, 55, 61, 83])
+def test_a_quotient_of_what_a_compiler_makes_a_constant_of(client: Client, divisor: int) -> None:
+    text = f"""
+      func.func @main() -> tensor<399xf32> {{
+        %t = stablehlo.constant dense<2.0> : tensor<f32>
+        %x = stablehlo.broadcast_in_dim %t, dims = [] : (tensor<f32>) -> tensor<399xf32>
+        %c = stablehlo.constant dense<{divisor}.0> : tensor<399xf32>
+        %p = stablehlo.multiply %x, %c : tensor<399xf32>
+        %q = stablehlo.divide %p, %c : tensor<399xf32>
+        %r = stablehlo.floor %q : tensor<399xf32>
+        return %r : tensor<399xf32> }}"""
+    (found,) = client.compile(text)()
+    np.testing.assert_array_equal(found.to_numpy(), np.float32(2))
+
+
 @pytest.mark.parametrize(("element", "bits"), [("f32", 32), ("bf16", 16), ("ui8", 8), ("i64", 64)])
 def test_bits_of_types(element: str, bits: int) -> None:
     assert bits_of(element) == bits

@@ -106,7 +106,7 @@ def _shape(rng: random.Random) -> tuple[Operand, ...]:
     s, t = Name("s"), Name("t")
     options: list[tuple[Operand, ...]] = [
         (s,), (s, t), (s, 4), (3, t), (4, 3), (6,), (s, t, 2), (2, 3, 4), (s, s), (2, s, 3), (),
-        (s, 2), (8,), (s, 1), (1, t), (2, 3, s, 4),
+        (s, 2), (8,), (s, 1), (1, t), (2, 3, s, 4), (s, 3, t), (2, 4, t, 5),
     ]  # fmt: skip
     return rng.choice(options)
 
