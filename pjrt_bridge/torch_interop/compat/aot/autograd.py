@@ -32,6 +32,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.changing_numbers import (
     numbers_in_expressions,
 )
 from pjrt_bridge.torch_interop.compat.decomposed.checks import checks_kept
+from pjrt_bridge.torch_interop.compat.decomposed.empty_images import empty_image_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.encoder_layers import (
     encoder_layer_decompositions,
 )
@@ -107,6 +108,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     core = _core_aten_decompositions_post_autograd()
     table: dict[Any, Callable[..., Any]] = {
         **core,
+        **empty_image_decompositions(),
         **filling_decompositions(),
         **draw_decompositions(),
         **list_decompositions(),
