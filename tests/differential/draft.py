@@ -258,7 +258,18 @@ class Draft:
 
     def extent(self, name: Name, dim: int) -> int:
         """The smallest size of a dimension over all calls."""
-        return min(int(value.shape[dim]) for value in self.values(name.name))
+        return min(self.sizes(name, dim))
+
+    def sizes(self, name: Name, dim: int) -> list[int]:
+        """The size of a dimension in each call.
+
+        Raises:
+            Unfit: the tensor has no such dimension in one of them.
+        """
+        shapes = [value.shape for value in self.values(name.name)]
+        if not all(-len(shape) <= dim < len(shape) for shape in shapes):
+            raise Unfit
+        return [int(shape[dim]) for shape in shapes]
 
     def chance(self, share: float) -> bool:
         """True in so many cases."""
@@ -272,7 +283,7 @@ class Draft:
             if all(type(item) is int and low <= item <= high for item in found):
                 options.append(Name(column))
         if name is not None:
-            sizes = [int(value.shape[dim]) for value in self.values(name.name)]
+            sizes = self.sizes(name, dim)
             for text, value in (
                 (f"{{0}}.shape[{dim}] // 2", [size // 2 for size in sizes]),
                 (f"{{0}}.shape[{dim}] - 1", [size - 1 for size in sizes]),

@@ -135,7 +135,7 @@ def _index_add(draft: Draft) -> Made:
     dim = draft.dim(x)
     dtype = draft.value(x.name).dtype
     y = draft.like(x, lambda value: value.dtype == dtype)
-    extents = {int(value.shape[dim]) for value in draft.values(x.name)}
+    extents = set(draft.sizes(x, dim))
     if 0 in extents:
         raise Unfit
     name = draft.rng.choice(["index_add", "index_add_", "index_copy", "index_copy_"])

@@ -54,7 +54,7 @@ def constant(draft: Draft, x: Name, dim: int) -> int:
     Raises:
         Unfit: it changes, or is 0.
     """
-    sizes = {int(value.shape[dim]) for value in draft.values(x.name)}
+    sizes = set(draft.sizes(x, dim))
     if len(sizes) != 1 or 0 in sizes:
         raise Unfit
     return sizes.pop()

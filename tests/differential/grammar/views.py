@@ -125,7 +125,7 @@ def new_shape(draft: Draft, x: Name) -> tuple[Operand, ...]:
 
 
 def _size(draft: Draft, x: Name, dim: int) -> Operand:
-    found = {int(value.shape[dim]) for value in draft.values(x.name)}
+    found = set(draft.sizes(x, dim))
     if len(found) == 1 and draft.chance(0.7):
         return found.pop()
     return Code(f"{{0}}.shape[{dim}]", (x,))
@@ -170,7 +170,7 @@ def _squeeze(draft: Draft) -> Made:
     x = draft.tensor()
     # Without a dimension the rank would depend on sizes.
     dim = draft.dim(x)
-    sizes = {int(value.shape[dim]) == 1 for value in draft.values(x.name)}
+    sizes = {size == 1 for size in draft.sizes(x, dim)}
     if len(sizes) > 1:
         raise Unfit
     return Made("{0}.squeeze({1})", (x, dim))
