@@ -81,7 +81,9 @@ class CallRecord:
 
     def crossed(self, at: int, nbytes: int, *, shared: bool) -> None:
         """Count a value that crossed between the host and the device segment at an index."""
-        (self.shared if shared else self.copied)[at] += nbytes
+        # Arguments of a graph of views alone may be padded, and it has no segment.
+        if at < len(self.shared):
+            (self.shared if shared else self.copied)[at] += nbytes
         if self._outer is not None:
             self._outer.crossed(self._outer.at, nbytes, shared=shared)
 

@@ -137,3 +137,14 @@ def test_what_stands_in_padding_when_sizes_are_equal_by_chance() -> None:
     torch._dynamo.reset()
     found = torch.compile(function, backend="pjrt", dynamic=True)(*given)
     torch.testing.assert_close(found, function(*given))
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_a_graph_of_views_alone_has_no_segment_that_padded_arguments_cross_to() -> None:
+    def columns(p: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.argwhere(p).split(2, 1)
+
+    run = torch.compile(columns, backend="pjrt", dynamic=True, options={"min_segment": 3})
+    for ones in (3, 5, 2):
+        p = torch.arange(8) < ones
+        assert_same(run(p), columns(p))
