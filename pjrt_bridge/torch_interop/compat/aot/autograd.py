@@ -15,6 +15,9 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
+from pjrt_bridge.torch_interop.compat.aot.elements_of_other_sizes import (
+    keep_elements_of_other_sizes,
+)
 from pjrt_bridge.torch_interop.compat.aot.flex import flex_decompositions
 from pjrt_bridge.torch_interop.compat.aot.overlapping import (
     WrittenArguments,
@@ -335,3 +338,6 @@ def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
 
 
 promise_bools()
+
+
+keep_elements_of_other_sizes()
