@@ -36,7 +36,7 @@ def _is_reinterpreted(argument: torch.Tensor, result: torch.Tensor) -> bool:
     is_of_parts = [item.is_complex() for item in pair] == [False, True]
     if is_of_parts and pair[0].itemsize * 2 == pair[1].itemsize:
         return False
-    return argument.untyped_storage()._cdata == result.untyped_storage()._cdata
+    return bool(argument.untyped_storage()._cdata == result.untyped_storage()._cdata)
 
 
 def _is_repeated(views: Any) -> bool:
