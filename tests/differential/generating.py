@@ -30,6 +30,8 @@ _FAMILIES = {
     "random": 0.6,
     "layers": 3.0,
     "losses": 1.0,
+    "functions": 3.0,
+    "arrays": 3.0,
 }
 
 
@@ -50,6 +52,8 @@ def load() -> None:
         "formats",
         "layers",
         "losses",
+        "functions",
+        "arrays",
     ):
         import_module(f"tests.differential.grammar.{name}")
 

@@ -31,7 +31,7 @@ from pjrt_bridge.torch_interop.compat.capture import (
 from pjrt_bridge.torch_interop.compat.capture import sized_functions as sized
 from pjrt_bridge.torch_interop.compat.capture.size_arithmetic import OF_MATH
 from pjrt_bridge.torch_interop.compat.capture.sized_pools import pool, tuple_of
-from pjrt_bridge.torch_interop.compat.promises.values import hint
+from pjrt_bridge.torch_interop.compat.promises.values import hint, is_dense, storage_identity
 
 _aten = torch.ops.aten
 
@@ -131,6 +131,9 @@ _OF_SHAPES: dict[Any, Callable[..., Any]] = {
     torch.split: functions_of_shapes.split,
 }
 """Those whose traces in torch hold for the sizes of their tensors alone."""
+
+_BY_STRIDES = frozenset((torch.Tensor.unfold,))
+"""Views that are made by the strides of their tensor: AOTAutograd may take them of a dense copy."""
 
 _METHODS = {
     "kron": torch.kron,
@@ -293,9 +296,27 @@ def fits_symbols(function: Any, instead: Callable[..., Any]) -> Callable[[Any, A
             signature.bind(*args, **kwargs)
         except TypeError:
             return False
+        if function in _BY_STRIDES and not _is_of_dense_memory(args[0]):
+            return False
         return always or any(map(has_symbols, (*args, *kwargs.values())))
 
     return fits
+
+
+def _is_of_dense_memory(value: Any) -> bool:
+    """Whether a tensor that is traced lies in no argument of the graph which has gaps.
+
+    A graph that writes into an argument begins with a copy of it, which has the argument's strides
+    where that is dense.
+    """
+    node = value.as_proxy().node
+    memory = storage_identity(node.meta["example_value"])
+    arguments = (item.meta.get("example_value") for item in node.graph.find_nodes(op="placeholder"))
+    return all(
+        is_dense(argument)
+        for argument in arguments
+        if isinstance(argument, torch.Tensor) and storage_identity(argument) == memory
+    )
 
 
 def _has_symbols(value: Any) -> bool:

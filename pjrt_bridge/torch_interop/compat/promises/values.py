@@ -226,6 +226,23 @@ def storage_identity(promise: torch.Tensor) -> int | None:
         return None
 
 
+def is_dense(promise: torch.Tensor) -> bool:
+    """Whether elements lie next to each other, in any order of dimensions, whatever the sizes are.
+
+    Strides may be arguments of the call, so these are compared as expressions.
+    """
+    sizes, strides = map(expression, promise.shape), map(expression, promise.stride())
+    left = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if size != 1]
+    step: Any = 1
+    while left:
+        found = next((each for each in left if each[1] == step), None)
+        if found is None:
+            return False
+        left.remove(found)
+        step *= found[0]
+    return True
+
+
 def promise_of_call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The promise of a call's results, computed on tensors without memory."""
     with FakeTensorMode() as mode, without_autocast():

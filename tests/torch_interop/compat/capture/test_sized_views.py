@@ -68,3 +68,22 @@ def test_windows_that_do_not_fit() -> None:
     for length in (4, 5, 6):
         with pytest.raises(RuntimeError, match=r"(?i)maximum size for tensor at dimension 0"):
             run(torch.ones(length))
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("order", [slice(None, None, 2), slice(0, 4), slice(None)])
+def test_windows_of_an_argument_that_is_written_into(trains: bool, order: slice) -> None:
+    def windows(x: torch.Tensor, size: int) -> torch.Tensor:
+        found = x.unfold(-2, size, 2) * 2
+        x.detach().add_(size)
+        return found
+
+    run = torch.compile(windows, backend="pjrt")
+    for size in (3, 2, 4, 1):
+        results = []
+        for function in (run, windows):
+            whole = torch.arange(32.0).reshape(4, 8)
+            x = whole[:, order].detach().requires_grad_(trains)
+            results.append([function(x, size), x.detach(), whole])
+        assert_same(*results)

@@ -21,7 +21,7 @@ def created(use: Use) -> PaddedDims:
 def created_anew(use: Use) -> PaddedDims:
     """Tensors that are not filled, whose strides are named: these do not matter without gaps."""
     result = use.result
-    if not _is_dense(result):
+    if not compat.is_dense(result):
         raise MixesRows("its elements may lie apart in memory")
     sizes = use.shape(result)
 
@@ -30,23 +30,6 @@ def created_anew(use: Use) -> PaddedDims:
 
     use.emit = emit
     return use.promised_alike(result)
-
-
-def _is_dense(promise: torch.Tensor) -> bool:
-    """Whether elements lie next to each other, in any order of dimensions, whatever the sizes are.
-
-    Strides may be arguments of the call, so these are compared as expressions.
-    """
-    sizes, strides = map(compat.expression, promise.shape), map(compat.expression, promise.stride())
-    left = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if size != 1]
-    step: Any = 1
-    while left:
-        found = next((each for each in left if each[1] == step), None)
-        if found is None:
-            return False
-        left.remove(found)
-        step *= found[0]
-    return True
 
 
 def identity(use: Use) -> PaddedDims:
