@@ -31,7 +31,8 @@ def _rearranged(draft: Draft) -> Made:
 
 _DIVIDED = (
     "{0}.split_with_sizes([1, {0}.shape[0] - 1])", "torch.hsplit({0}, 2)", "torch.vsplit({0}, 2)",
-    "{0}.tensor_split(3)", "{0}.tensor_split([1, 3], dim=-1)", "torch.split_with_sizes_copy({0}, [1, {0}.shape[0] - 1])",
+    "{0}.tensor_split(3)", "{0}.tensor_split([1, 3], dim=-1)",
+    "torch.split_with_sizes_copy({0}, [1, {0}.shape[0] - 1])",
 )  # fmt: skip
 
 
