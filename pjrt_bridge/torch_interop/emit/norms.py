@@ -143,14 +143,20 @@ def _mean_of_squares(node: fx.Node) -> tuple[fx.Node, int, list[fx.Node]] | None
         return None
     if not _is_read_once(node) or not _is_read_once(squares):
         return None
-    rank, x = compat.promise(squares).dim(), squares.args[0]
+    x, rank = _root_of_square(squares), compat.promise(squares).dim()
     over = sorted(int(dim) % rank for dim in dims)  # type: ignore[arg-type]
-    is_square = (_name(squares) == "aten.pow.Tensor_Scalar" and squares.args[1] == 2) or (
-        _name(squares) == "aten.mul.Tensor" and squares.args[1] is x
-    )
-    if not is_square or not isinstance(x, fx.Node) or over != list(range(rank - len(over), rank)):
+    if x is None or over != list(range(rank - len(over), rank)):
         return None
     return x, len(over), [squares, node]
+
+
+def _root_of_square(node: fx.Node) -> fx.Node | None:
+    """What a node is the square of, if it is one."""
+    if _name(node) not in ("aten.pow.Tensor_Scalar", "aten.mul.Tensor"):
+        return None
+    x, factor = node.args
+    is_square = factor is x if _name(node) == "aten.mul.Tensor" else factor == 2
+    return x if is_square and isinstance(x, fx.Node) else None
 
 
 def _is_normal(node: fx.Node, operators: Sequence[str], x: fx.Node, deviation: fx.Node) -> bool:

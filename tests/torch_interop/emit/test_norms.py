@@ -121,6 +121,10 @@ def of_cubes(x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.rsqrt(x.pow(3).mean(-1, keepdim=True) + EPS)
 
 
+def of_squares_that_are_given(x: Tensor, squares: Tensor) -> Tensor:
+    return x * torch.rsqrt(squares.mean(-1, keepdim=True) + EPS)
+
+
 def divided_by_the_reciprocal(x: Tensor, weight: Tensor) -> Tensor:
     return x / torch.rsqrt(mean_of_squares(x) + EPS)
 
@@ -141,6 +145,7 @@ NONE: list[Callable[..., object]] = [
     with_a_scaled_eps,
     with_a_computed_eps,
     of_cubes,
+    of_squares_that_are_given,
     divided_by_the_reciprocal,
     dividing_the_deviation,
     whose_deviation_is_needed_before,
