@@ -117,6 +117,9 @@ _UNCHECKED = frozenset(
 _WITHOUT_GRADIENTS = frozenset((torch.vander, torch.linalg.vander))
 """Functions that write over what their gradients need: AOTAutograd cannot trace them (2.13)."""
 
+_OF_SIZES_OF_ONE = frozenset((functional.affine_grid,))
+"""Functions that AOTAutograd cannot trace where a size is one (2.13)."""
+
 _OF_SHAPES: dict[Any, Callable[..., Any]] = {
     torch.kron: functions_of_shapes.kron,
     torch._C._nn.pad_sequence: functions_of_shapes.pad_sequence,
@@ -298,9 +301,23 @@ def fits_symbols(function: Any, instead: Callable[..., Any]) -> Callable[[Any, A
             return False
         if function in _BY_STRIDES and not _is_of_dense_memory(args[0]):
             return False
-        return always or any(map(has_symbols, (*args, *kwargs.values())))
+        given = (*args, *kwargs.values())
+        return (
+            always
+            or any(map(has_symbols, given))
+            or (function in _OF_SIZES_OF_ONE and any(map(_has_one, given)))
+        )
 
     return fits
+
+
+def _has_one(value: Any) -> bool:
+    """Whether an argument of a call that is traced is a list which holds the number one."""
+    value = value.realize()
+    return isinstance(value, BaseListVariable) and any(
+        item.is_python_constant() and item.as_python_constant() == 1
+        for item in map(VariableTracker.realize, value.items)
+    )
 
 
 def _is_of_dense_memory(value: Any) -> bool:

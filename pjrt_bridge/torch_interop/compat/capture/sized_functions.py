@@ -225,6 +225,8 @@ def affine_grid(
         return torch.affine_grid_generator(theta, size, align_corners)
     found = theta[:, :, count].reshape(-1, *[1] * count, count)
     for at, length in enumerate(size[2:]):
+        if length == 1:
+            continue  # One point lies in the middle, at 0.
         line = linspace(-1.0, 1.0, length, dtype=theta.dtype, device=theta.device)
         if not align_corners:
             line = line * ((length - 1) / length)

@@ -465,3 +465,21 @@ def test_the_gradient_of_parts_of_repeated_rows(columns: int) -> None:
         (first * torch.arange(12.0).view(3, 4)).sum().backward()
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("size", [(2, 3, 1, 4), (2, 3, 5, 1), (2, 3, 1, 1), (2, 3, 2, 1, 3)])
+@pytest.mark.parametrize("align", [False, True])
+def test_grids_of_one_row_or_column(size: tuple[int, ...], align: bool) -> None:
+    count = len(size) - 2
+
+    def grid(theta: torch.Tensor) -> torch.Tensor:
+        return functional.affine_grid(theta, size, align_corners=align)
+
+    theta = torch.randn(2, count, count + 1, requires_grad=True)
+    other = theta.detach().clone().requires_grad_()
+    found, expected = compiled(grid)(theta), grid(other)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(theta.grad, other.grad, atol=1e-5, rtol=1e-5)
