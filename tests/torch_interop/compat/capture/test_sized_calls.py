@@ -468,6 +468,7 @@ def test_the_gradient_of_parts_of_repeated_rows(columns: int) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0, affine_grid behavior has changed")
 @pytest.mark.parametrize("size", [(2, 3, 1, 4), (2, 3, 5, 1), (2, 3, 1, 1), (2, 3, 2, 1, 3)])
 @pytest.mark.parametrize("align", [False, True])
 def test_grids_of_one_row_or_column(size: tuple[int, ...], align: bool) -> None:
