@@ -12,12 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.aliases.gaps import with_strides
 from tests.differential import noise
 from tests.differential.comparing import (
     Difference,
@@ -25,12 +22,13 @@ from tests.differential.comparing import (
     differences,
     is_out_of_bounds,
 )
-from tests.differential.exporting import EXPORT_ORACLES, Exporting, Refused
+from tests.differential.exporting import Exporting, Refused
 from tests.differential.ir import Program
 from tests.differential.laying_out import laid_out
 from tests.differential.messages import Answer, Found, packed
 from tests.differential.modes import Mode, choose, device_programs, host_operators
 from tests.differential.observing import Call, execute, observe
+from tests.differential.oracles import OF_LAYOUT, PARTITIONED, oracles_of
 from tests.differential.residing import on_device
 from tests.differential.threads import observe_threads
 from tests.differential.using import WEIGHTED
@@ -156,9 +154,10 @@ class Judge:
         if any(map(_takes_more_uses, self.expected, found)):
             self.answer.refused[mode.name] = "one of several views, of sizes that change"
             return []
-        if any(_is_of_branches(call.error) for call in found):
-            self.answer.refused[mode.name] = "torch's `cond` on sizes that may be 0"
-            return []
+        for text, reason in _REFUSED_OF_SYMBOLS.items():
+            if any(text in str(call.error) for call in found):
+                self.answer.refused[mode.name] = reason
+                return []
         self.answer.modes.append(mode.name)
         return self._kept(found, mode)
 
@@ -181,12 +180,12 @@ class Judge:
             scattered = noise.within_scatter(self._program, self._namespace, found, wrong)
             self.answer.rounding += len(scattered)
             wrong = [item for item in wrong if item not in scattered]
-        for oracle in _oracles(mode):
+        for oracle in oracles_of(mode):
             if not wrong:
                 break
-            if oracle == _PARTITIONED and any("exception" not in item.kind for item in wrong):
+            if oracle == PARTITIONED and any("exception" not in item.kind for item in wrong):
                 continue
-            if oracle in _OF_LAYOUT and all(item.severity == "wrong" for item in wrong):
+            if oracle in OF_LAYOUT and all(item.severity == "wrong" for item in wrong):
                 break
             calls = laid_out(self._oracle(oracle, mode), rule)
             theirs = {item.key for item in self._differences(found, calls)}
@@ -201,7 +200,7 @@ class Judge:
                 if item.key in theirs
                 # Where elements lie decides which of them a result has that is resized.
                 or (
-                    oracle in _OF_LAYOUT
+                    oracle in OF_LAYOUT
                     and item.severity == "wrong"
                     and (item.call, item.place) not in laid
                 )
@@ -231,7 +230,7 @@ class Judge:
         """What torch gives in this way without the bridge."""
         key = (name, mode.dynamic)
         if key not in self._oracles:
-            chosen = _OF_LAYOUT.get(name, name)
+            chosen = OF_LAYOUT.get(name, name)
             if name == "promised":
                 # What is promised for known sizes.
                 mode = replace(mode, dynamic=False)
@@ -320,13 +319,14 @@ def _takes_more_uses(expected: Call, found: Call) -> bool:
     )
 
 
-def _is_of_branches(error: BaseException | None) -> bool:
-    """Whether `cond` refused its branches' results for strides that are no products of sizes.
+_REFUSED_OF_SYMBOLS = {
+    "cond's output stride is not a simple": "torch's `cond` on sizes that may be 0",
+    "a mutation on a view chain": "torch's windows of a changing length that are written into",
+}
+"""What torch refuses where sizes are symbols, by what it says.
 
-    Torch writes strides of sizes that may be 0 so. It makes a graph for each size where a number
-    changes of which the bridge keeps one graph.
-    """
-    return error is not None and "cond's output stride is not a simple" in str(error)
+It makes a graph for each size where a number changes of which the bridge keeps one graph.
+"""
 
 
 def _is_too_small(error: BaseException | None) -> bool:
@@ -351,52 +351,3 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         self.names.add(func.name())
         return func(*args, **kwargs or {})
-
-
-def _oracles(mode: Mode) -> tuple[str, ...]:
-    """What gives a program's results in a mode without the bridge."""
-    if mode.eager:
-        return ()
-    return EXPORT_ORACLES if mode.exported else ("aot_eager", _PARTITIONED, *_OF_LAYOUT)
-
-
-def _promised(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    """A backend that runs graphs in PyTorch, and gives results the strides that torch promises."""
-
-    def run(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Any:
-        (end,) = graph.graph.find_nodes(op="output")
-        promises = [
-            compat.promise(item) if isinstance(item, fx.Node) else None for item in end.args[0]
-        ]
-
-        def call(arguments: list[Any]) -> list[Any]:
-            pairs = zip(graph.forward(*arguments), promises, strict=True)
-            return [_laid_out(result, promise) for result, promise in pairs]
-
-        return compat.boxed(call)
-
-    return compat.run_aot_autograd(
-        graph, inputs, forward=run, backward=run, inference=run, keep=lambda _: True
-    )
-
-
-def _laid_out(result: Any, promise: Any) -> Any:
-    if not isinstance(result, torch.Tensor) or compat.is_symbolic(promise):
-        return result
-    return with_strides(result, promise.stride())
-
-
-def _decomposed(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    """A backend that runs in PyTorch the graphs that lowerings are given."""
-
-    def run(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Any:
-        return compat.boxed(lambda arguments: graph.forward(*arguments))
-
-    return compat.run_aot_autograd(graph, inputs, forward=run, backward=run, inference=run)
-
-
-_PARTITIONED = "aot_eager_decomp_partition"
-"""Torch's partitioner and decompositions: an oracle of exceptions, since values may be theirs."""
-
-_OF_LAYOUT: dict[str, Any] = {"decomposed": _decomposed, "promised": _promised}
-"""Oracles of strides and offsets."""
