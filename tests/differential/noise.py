@@ -81,12 +81,22 @@ def _shifted(func: Any, shift: int) -> Any:
     return run
 
 
-def _padded_by_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> torch.Tensor | None:
-    """Which elements of a convolution's result may be NaN or not, as its kernel likes; None: none.
+_COMPLEX_PRODUCTS = tuple(
+    f"aten::{name}" for name in ("addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv", "vdot")
+)
+"""Kernels multiply complex numbers that are not finite by the rule of C, or part by part."""
 
-    Some kernels of torch multiply the zeros of the padding by the weight, others leave them out,
-    by the element type, the sizes and the groups. That is seen where a weight is not finite.
+
+def _free_of_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> torch.Tensor | None:
+    """Which elements of a result may be NaN or not, as the kernel likes; None: none.
+
+    Some kernels of convolution multiply the zeros of the padding by the weight, others leave them
+    out, by the element type, the sizes and the groups. That is seen where a weight is not finite.
     """
+    if name in _COMPLEX_PRODUCTS:
+        factors = [item for item in args if isinstance(item, torch.Tensor) and item.is_complex()]
+        finite = all(bool(item.isfinite().all()) for item in factors)
+        return None if finite else torch.ones_like(result, dtype=torch.bool)
     if name == "aten::convolution_backward":
         finite = all(bool(item.isfinite().all()) for item in args[:3])
         return None if finite else torch.ones_like(result, dtype=torch.bool)
@@ -137,7 +147,7 @@ class _Noise(TorchDispatchMode):
             self._noisy(one, other, inexact=inexact)
             for one, other in zip(leaves, wide, strict=True)
         ]
-        if self._shift % 2 and "convolution" in name:
+        if self._shift % 2 and ("convolution" in name or name in _COMPLEX_PRODUCTS):
             noisy = [_unlike(name, args, *pair) for pair in zip(leaves, noisy, strict=True)]
         for old, new in zip(leaves, noisy, strict=True):
             if new is not None:
@@ -170,7 +180,7 @@ def _unlike(name: str, args: Sequence[Any], old: Any, new: Any) -> Any:
     """A result with NaN where another kernel may give it, and numbers where it may give these."""
     if not isinstance(old, torch.Tensor):
         return new
-    free = _padded_by_kernel(name, args, old)
+    free = _free_of_kernel(name, args, old)
     kept = old if new is None else new
     other = torch.where(old.isnan(), 0, torch.nan).to(old.dtype)
     return new if free is None else torch.where(free, other, kept)
@@ -299,7 +309,7 @@ def _explained(one: Any, other: Any, noisy: Sequence[Any]) -> bool:
     spreads = [far.masked_fill(item == other, 0) for far, item in zip(spreads, alike, strict=True)]
     spread = torch.stack(spreads).amax(0)
     # Where noise makes infinities or NaN come and go, anything may come.
-    spread = spread.nan_to_num(float("inf"))
+    spread = spread.nan_to_num(torch.inf, posinf=torch.inf)
     spread[(other.isnan()) & torch.stack([item.isnan() for item in alike]).all(0)] = 0
     one = torch.where(spread.isinf(), other, one)
     if other.dtype in _WIDE:

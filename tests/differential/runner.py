@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 
 from tests.differential.generating import generate
 from tests.differential.ir import Program
+from tests.differential.kernels import ENVIRONMENT
 from tests.differential.messages import Answer, Found, Request, packed, plain, unpacked
 from tests.differential.modes import Mode
 from tests.differential.printing import as_test
@@ -34,6 +35,8 @@ _ENVIRONMENTS: tuple[dict[str, str], ...] = (
     {},
     {"PJRT_BRIDGE_DISPATCH": "python"},
     {"PJRT_BRIDGE_ATEN": "off"},
+    {ENVIRONMENT: "everywhere"},
+    {ENVIRONMENT: "everywhere"},
 )
 """Those of workers, in turn: what is read when a process starts."""
 

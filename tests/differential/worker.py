@@ -14,6 +14,7 @@ from tests.differential import residing
 from tests.differential.faults import plant
 from tests.differential.generating import generate
 from tests.differential.judging import judge
+from tests.differential.kernels import call_kernels_everywhere
 from tests.differential.messages import Answer, Request, plain, unpacked
 from tests.dynamo import skip_guard_timing
 
@@ -38,6 +39,7 @@ def answer(request: Request) -> Answer:
 def main() -> None:
     """Answer until standard input ends."""
     stream = answers()
+    call_kernels_everywhere()
     warnings.simplefilter("ignore")
     skip_guard_timing()
     # Nobody reads what torch logs of exceptions, with the stack of each.
