@@ -15,15 +15,13 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
-from pjrt_bridge.torch_interop.compat.aot.elements_of_other_sizes import (
-    keep_elements_of_other_sizes,
-)
 from pjrt_bridge.torch_interop.compat.aot.flex import flex_decompositions
 from pjrt_bridge.torch_interop.compat.aot.overlapping import (
     WrittenArguments,
     guard_places,
     watched_arguments,
 )
+from pjrt_bridge.torch_interop.compat.aot.repeated_views import keep_places_of_views
 from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import CHOOSING
 from pjrt_bridge.torch_interop.compat.decomposed.accelerators import (
     accelerator_decompositions,
@@ -340,4 +338,4 @@ def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
 promise_bools()
 
 
-keep_elements_of_other_sizes()
+keep_places_of_views()
