@@ -41,6 +41,19 @@ def _cond(draft: Draft) -> Made:
     return Made(text, (x,), rough=True)
 
 
+@production("control", "while_loop", 0.5)
+def _while_loop(draft: Draft) -> Made:
+    x = draft.tensor(lambda value: value.dtype is torch.float32 and value.is_contiguous())
+    step = draft.rng.choice(["a * 0.5 + i", "(a + 1).tanh()", "a.flip(-1) - 1"])
+    if "flip" in step and draft.value(x.name).dim() == 0:
+        raise Unfit
+    loop = "torch._higher_order_ops.while_loop"
+    text = (
+        f"{loop}(lambda i, a: i < 3, lambda i, a: (i + 1, {step}), (torch.tensor(0), {{0}} + 0))[1]"
+    )
+    return Made(text, (x,), rough=True)
+
+
 @production("control", "graph_break", 1.2)
 def _graph_break(draft: Draft) -> Made:
     return Made("torch._dynamo.graph_break()", (), "")
@@ -77,7 +90,11 @@ def _draw(draft: Draft) -> Made:
     how = draft.rng.choice(
         ["torch.rand_like({0})", "torch.randn_like({0})", "torch.bernoulli({0}.sigmoid())",
          "torch.rand(100)", "torch.randn(80)", "torch.randint(0, 5, (70,))",
-         "torch.randint_like({0}, 3)", "torch.randperm({0}.numel())"]
+         "torch.randint_like({0}, 3)", "torch.randperm({0}.numel())",
+         "torch.normal({0}, 0.5)", "torch.normal(0.5, 1.0, (90,))",
+         "torch.multinomial(torch.ones(60), 40)",
+         "torch.multinomial({0}.abs().reshape(-1) + 1, 50, replacement=True)",
+         "torch.poisson({0}.abs())", "torch.binomial({0}.abs().round(), {0}.sigmoid())"]
     )  # fmt: skip
     return Made(how, (x,), rough=True, drawn=True)
 
@@ -85,13 +102,21 @@ def _draw(draft: Draft) -> Made:
 @production("random", "dropout")
 def _dropout(draft: Draft) -> Made:
     x = draft.tensor(is_float)
-    return Made("torch.nn.functional.dropout({0}, 0.5)", (x,), rough=True, drawn=True)
+    how = draft.rng.choice(
+        ["dropout({0}, 0.5)", "dropout({0}, 0.2, inplace=True)", "alpha_dropout({0}, 0.3, True)",
+         "dropout1d({0}, 0.5)", "dropout2d({0}, 0.5)", "rrelu({0}, 0.1, 0.9, training=True)",
+         "feature_alpha_dropout({0}, 0.4, True)", "gumbel_softmax({0}, tau=2.0)"]
+    )  # fmt: skip
+    return Made(f"torch.nn.functional.{how}", (x,), rough=True, drawn=True)
 
 
 @production("random", "in_place")
 def _in_place(draft: Draft) -> Made:
     x = draft.tensor(is_float)
-    how = draft.rng.choice(["{0}.uniform_()", "{0}.normal_()", "{0}.bernoulli_(0.5)"])
+    how = draft.rng.choice(
+        ["{0}.uniform_()", "{0}.normal_()", "{0}.bernoulli_(0.5)", "{0}.exponential_(2.0)",
+         "{0}.geometric_(0.4)", "{0}.log_normal_(0.0, 0.25)", "{0}.random_(0, 7)"]
+    )  # fmt: skip
     return Made(how, (x,), "", rough=True, drawn=True)
 
 

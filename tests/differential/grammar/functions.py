@@ -63,6 +63,24 @@ def _of_two(draft: Draft) -> Made:
     return Made(f"torch.{how}", (x, y), rough=True)
 
 
+_OF_COMPLEX = (
+    "{0}.real", "{0}.imag", "{0}.angle()", "{0}.abs()", "{0}.conj()", "{0}.conj_physical()",
+    "torch.view_as_real({0}.resolve_conj())", "{0}.sgn()", "({0} / 8).exp()", "({0} / 8).tanh()",
+    "({0} / 8).sin()", "({0} / 8).cosh()", "({0} + 20).log()", "({0} + 20).sqrt()",
+    "{0} * {0}.conj()",
+    "{0}.square()", "{0}.reciprocal()", "{0} ** 2", "{0}.mH", "{0}.cumsum(0)", "{0}.prod()",
+    "{0}.isfinite()", "torch.linalg.vector_norm({0})", "{0}.imag.abs() + {0}.real",
+    "{0} == {0}.conj()",
+    "torch.where({0}.real > 0, {0}, {0}.conj())", "{0}.mean()", "{0}.to(torch.complex128).var()",
+)  # fmt: skip
+
+
+@production("functions", "of_complex", 2)
+def _of_complex(draft: Draft) -> Made:
+    x = draft.tensor(lambda value: value.dtype.is_complex)
+    return Made(draft.rng.choice(_OF_COMPLEX), (x,), rough=True)
+
+
 _OF_INTEGERS = (
     "bitwise_and({0}, {1})", "bitwise_or({0}, {1})", "bitwise_xor({0}, {1})", "bitwise_not({0})",
     "bitwise_left_shift({0}, {1}.abs() % 5)", "bitwise_right_shift({0}, {1}.abs() % 5)",

@@ -86,7 +86,15 @@ def _vmap(draft: Draft) -> Made:
          "(lambda a: a.sort()[0], in_dims=-1)({0})",
          "(lambda a, b: a * b)({0}, {0})", "(torch.func.vmap(lambda a: a.sin()))({0})",
          "(lambda a: torch.where(a > 0, a, -a).cumsum(0))({0})",
-         "(lambda a: a.clone().add_(1))({0})"]
+         "(lambda a: a.clone().add_(1))({0})",
+         "(lambda a: a.softmax(0) @ a)({0})",
+         "(lambda a, b: a.outer(b), in_dims=(None, 0))({0}, {0})",
+         "(lambda a: a.flip(0).cumsum(0), out_dims=-1)({0})", "(lambda a: a.max(0)[0])({0})",
+         "(lambda a: a[1:] - a[:-1], chunk_size=2)({0})", "(lambda a: a.view(-1)[::2])({0})",
+         "(lambda a: torch.nn.functional.layer_norm(a, a.shape))({0})",
+         "(lambda a: a.gather(0, a.argsort(0, stable=True)))({0})",
+         "(lambda a: torch.nn.functional.linear(a, {0}), in_dims=0)({0})",
+         "(torch.func.vmap(torch.func.vmap(torch.tanh, in_dims=1)))({0})"]
     )  # fmt: skip
     return Made(f"torch.func.vmap{how}", (x, y), rough=True)
 
@@ -97,6 +105,12 @@ def _derivative(draft: Draft) -> Made:
     how = draft.rng.choice(
         ["grad(lambda a: (a * a).sum())({0})", "grad(lambda a: a.sin().sum())({0})",
          "grad_and_value(lambda a: (a ** 2).mean())({0})", "jvp(torch.sin, ({0},), ({0},))",
+         "jacrev(lambda a: a.sin())({0})", "jacfwd(lambda a: a * a)({0})",
+         "hessian(lambda a: (a ** 3).sum())({0})",
+         "vjp(lambda a: a.exp2(), {0})[1](torch.ones_like({0}))[0]",
+         "grad(lambda a: torch.func.grad(lambda b: (b ** 3).sum())(a).sum())({0})",
+         "linearize(torch.tanh, {0})[1]({0})",
+         "jvp(lambda a: a.cumsum(0) * a, ({0},), ({0} * 2,))[1]",
          "vjp(lambda a: a * 3, {0})[0]", "vmap(torch.func.grad(lambda a: (a ** 3).sum()))({0})"]
     )  # fmt: skip
     return Made(f"torch.func.{how}", (x,), rough=True)

@@ -23,7 +23,9 @@ from torch._functorch._aot_autograd import runtime_wrappers
 def keep_places_of_views() -> None:
     """Have AOTAutograd keep the places of results, of any backend whose graphs give views."""
     wrappers: Any = runtime_wrappers
-    before = wrappers.gen_alias_from_base
+    before = getattr(wrappers, "gen_alias_from_base", None)
+    if before is None:
+        return
 
     def aliased(argument: Any, result: Any, grad: bool, *args: Any, **kwargs: Any) -> Any:
         if not _is_view(argument, result):
