@@ -326,7 +326,7 @@ def _is_of_dense_memory(value: Any) -> bool:
     A graph that writes into an argument begins with a copy of it, which has the argument's strides
     where that is dense.
     """
-    node = value.as_proxy().node
+    node = value.realize().as_proxy().node
     memory = storage_identity(node.meta["example_value"])
     arguments = (item.meta.get("example_value") for item in node.graph.find_nodes(op="placeholder"))
     return all(
