@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from pjrt_bridge.runtime import Client, Plugin, live_handles
 from tests import configuration, extent
@@ -34,8 +34,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     # Plugins that are given by their path are tried in the tests of that alone.
     os.environ["PJRT_BRIDGE_TRIAL"] = "off"
 
-# Machines are shared: how long an example takes says nothing of the code.
-settings.register_profile("shared machine", deadline=None)
+# Machines are shared: how long it takes to make or run an example says nothing of the code.
+settings.register_profile(
+    "shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("shared machine")
 
 # Counts the modules of tests that have begun.
