@@ -55,6 +55,15 @@ def test_json_and_back(report: Report) -> None:
     assert Report.from_json(report.to_json()) == report
 
 
+def test_cases_of_one_name_are_cases_each() -> None:
+    suite = Suite("models", ("models",), asked := Asked("pjrt", 0.9, ("eager",)), slowest=1.2)
+    several = (result(pjrt=3.0, eager=2.0), result(pjrt=1.0, eager=2.0), result(eager=2.0))
+    report = Report({}, several, suites=(suite,))
+    assert [item.ratio(asked.competitor, asked.against) for item in several] == [1.5, 0.5, None]
+    slowest = next(item for item in report.verdicts() if "slowest" in item.what)
+    assert (slowest.found, slowest.sides) == (1.5, "a case of models; 1 of 2 cases are above")
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": 1}', '{"results": [{}]}'])
 def test_other_json_is_no_report(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
