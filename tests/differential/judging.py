@@ -134,7 +134,7 @@ class Judge:
             return []
         if mode.eager:
             grows = {"grown", "out_of_other_size"} & {*program.afterwards}
-            if grows or "cond" in self._source:
+            if grows or "cond" in self._source or "while_loop" in self._source:
                 self.answer.refused[mode.name] = "larger storages, and Dynamo in a device's context"
                 return []
             with on_device(mode.eager):

@@ -104,8 +104,8 @@ def _dropout(draft: Draft) -> Made:
     x = draft.tensor(is_float)
     how = draft.rng.choice(
         ["dropout({0}, 0.5)", "dropout({0}, 0.2, inplace=True)", "alpha_dropout({0}, 0.3, True)",
-         "dropout1d({0}, 0.5)", "dropout2d({0}, 0.5)", "rrelu({0}, 0.1, 0.9, training=True)",
-         "feature_alpha_dropout({0}, 0.4, True)", "gumbel_softmax({0}, tau=2.0)"]
+         "rrelu({0}, 0.1, 0.9, training=True)",
+         "gumbel_softmax({0}, tau=2.0)"]
     )  # fmt: skip
     return Made(f"torch.nn.functional.{how}", (x,), rough=True, drawn=True)
 
