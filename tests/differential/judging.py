@@ -151,15 +151,22 @@ class Judge:
         if mode.results_rule is not None and any(_is_in_parts(call.error) for call in found):
             self.answer.refused[mode.name] = "in several graphs"
             return []
-        if any(map(_takes_more_uses, self.expected, found)):
-            self.answer.refused[mode.name] = "one of several views, of sizes that change"
+        reason = "" if mode.dynamic is False else self._lost_to_symbols(found)
+        if reason:
+            self.answer.refused[mode.name] = reason
             return []
-        for text, reason in _REFUSED_OF_SYMBOLS.items():
-            if any(text in str(call.error) for call in found):
-                self.answer.refused[mode.name] = reason
-                return []
         self.answer.modes.append(mode.name)
         return self._kept(found, mode)
+
+    def _lost_to_symbols(self, found: list[Call]) -> str:
+        """What torch does otherwise in these calls because sizes are symbols; empty: nothing."""
+        if any(map(_takes_more_uses, self.expected, found)):
+            return "one of several views, of sizes that change"
+        errors = [str(call.error) for call in found]
+        for text, reason in _REFUSED_OF_SYMBOLS.items():
+            if any(text in error for error in errors):
+                return reason
+        return ""
 
     def _kept(self, found: list[Call], mode: Mode) -> list[Difference]:
         """The differences that are the backend's own."""

@@ -1,7 +1,7 @@
-"""Operators that PyTorch's kernels leave alone where there is no element, other than torch's rules.
+"""Operators whose kernels give an image without elements back in its shape.
 
-`pixel_unshuffle` gives an image without elements back in the shape that it has (ATen's
-`PixelShuffleKernel.cpp`).
+Torch's decompositions give it the shape that an image with elements would get. `pixel_unshuffle` is
+such an operator (ATen's `PixelShuffleKernel.cpp`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def empty_image_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     rule = decomposition_table[found]
 
     def decomposed(self: Tensor, downscale_factor: int) -> Any:
+        # For an image without elements, too: it raises for what the operator refuses.
         image = rule(self, downscale_factor)
         if guard_or_false(self.numel() == 0):
             return self.clone(memory_format=suggest_memory_format(self))
