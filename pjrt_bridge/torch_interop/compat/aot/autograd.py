@@ -22,6 +22,7 @@ from pjrt_bridge.torch_interop.compat.aot.overlapping import (
     watched_arguments,
 )
 from pjrt_bridge.torch_interop.compat.aot.repeated_views import keep_places_of_views
+from pjrt_bridge.torch_interop.compat.aot.returned_arguments import keep_places_of_results
 from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import CHOOSING
 from pjrt_bridge.torch_interop.compat.decomposed.accelerators import (
     accelerator_decompositions,
@@ -339,3 +340,4 @@ promise_bools()
 
 
 keep_places_of_views()
+keep_places_of_results()
