@@ -1,4 +1,4 @@
-"""Arguments that a graph writes into and returns, beside arguments that AOTAutograd writes after it.
+"""Arguments that a graph writes into and returns, beside those that AOTAutograd writes after it.
 
 The function that AOTAutograd traces gives new values of the arguments that are written into after
 the graph (those with gradients, say), then the results. Where a result is an argument that is
