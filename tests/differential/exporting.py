@@ -158,7 +158,12 @@ class Exporting:
         if not symbols.sizes or not sizes:
             raise Refused("no dynamic sizes")
         exported = _Exported(traced, sizes)
-        programs = {tuple(one.sizes.items()): one for one in exported.model.specializations}
+        try:
+            programs = {tuple(one.sizes.items()): one for one in exported.model.specializations}
+        except Exception:
+            for number in chosen:
+                _run_by_torch(traced, self._given(number)[1])
+            raise
         # Sizes that torch took for one in the example need not be one elsewhere.
         fitting = [
             number
@@ -230,6 +235,18 @@ def _making(program: ExportedProgram) -> Iterator[None]:
         raise
 
 
+def _run_by_torch(program: ExportedProgram, given: list[Any]) -> None:
+    """Run the graph without writes in place of an exported program in PyTorch.
+
+    Raises:
+        Refused: it raises there: torch noted another function than it was given.
+    """
+    try:
+        program.run_decompositions().module()(*given)
+    except Exception as error:
+        raise Refused(f"torch.export's program: {type(error).__name__}") from error
+
+
 def _every_dimension(value: Any) -> Any:
     """What torch.export is told of an argument: each of its sizes may be another one."""
     if not isinstance(value, torch.Tensor):
@@ -251,7 +268,8 @@ def _plain(value: Any) -> Any:
 
 def _as(seen: Seen, other: Seen) -> Seen:
     """With everything that is not compared as another one has it."""
-    return replace(other, dtype=seen.dtype, shape=seen.shape, value=seen.value)
+    strides = other.strides if seen.shape == other.shape else (0,) * len(seen.shape)
+    return replace(other, dtype=seen.dtype, shape=seen.shape, strides=strides, value=seen.value)
 
 
 def _tensor(leaf: Any) -> torch.Tensor:

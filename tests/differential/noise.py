@@ -14,6 +14,8 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._guards import active_fake_mode
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.differential.comparing import Difference, value_difference
@@ -86,6 +88,14 @@ _COMPLEX_PRODUCTS = tuple(
 )
 """Kernels multiply complex numbers that are not finite by the rule of C, or part by part."""
 
+_NOT_OF_INFINITIES = ("aten::gelu", "aten::var_mean", "aten::std_mean", "aten::_fft_")
+"""Kernels of these subtract infinities, or multiply them by 0, or do not, by the element type."""
+
+
+def _is_free(name: str) -> bool:
+    """Whether kernels of an operator decide which elements of its results are NaN."""
+    return "convolution" in name or name in _COMPLEX_PRODUCTS or name.startswith(_NOT_OF_INFINITIES)
+
 
 def _free_of_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> torch.Tensor | None:
     """Which elements of a result may be NaN or not, as the kernel likes; None: none.
@@ -97,6 +107,8 @@ def _free_of_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> tor
         factors = [item for item in args if isinstance(item, torch.Tensor) and item.is_complex()]
         finite = all(bool(item.isfinite().all()) for item in factors)
         return None if finite else torch.ones_like(result, dtype=torch.bool)
+    if name.startswith(_NOT_OF_INFINITIES):
+        return None if bool(args[0].isfinite().all()) else torch.ones_like(result, dtype=torch.bool)
     if name == "aten::convolution_backward":
         finite = all(bool(item.isfinite().all()) for item in args[:3])
         return None if finite else torch.ones_like(result, dtype=torch.bool)
@@ -126,7 +138,7 @@ class _Noise(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        if isinstance(func, torch._ops.HigherOrderOperator):
+        if isinstance(func, torch._ops.HigherOrderOperator) or _is_traced():
             return func(*args, **kwargs)
         before = None
         name = func.name().split(".")[0]
@@ -147,7 +159,7 @@ class _Noise(TorchDispatchMode):
             self._noisy(one, other, inexact=inexact)
             for one, other in zip(leaves, wide, strict=True)
         ]
-        if self._shift % 2 and ("convolution" in name or name in _COMPLEX_PRODUCTS):
+        if self._shift % 2 and _is_free(name):
             noisy = [_unlike(name, args, *pair) for pair in zip(leaves, noisy, strict=True)]
         for old, new in zip(leaves, noisy, strict=True):
             if new is not None:
@@ -176,14 +188,24 @@ class _Noise(TorchDispatchMode):
         return (value + (noise * size).nan_to_num(0, 0, 0)).to(value.dtype)
 
 
+def _is_traced() -> bool:
+    """Whether operators are traced, as `linearize` does before it runs them."""
+    return active_fake_mode() is not None or get_proxy_mode() is not None
+
+
 def _unlike(name: str, args: Sequence[Any], old: Any, new: Any) -> Any:
     """A result with NaN where another kernel may give it, and numbers where it may give these."""
     if not isinstance(old, torch.Tensor):
         return new
     free = _free_of_kernel(name, args, old)
+    if free is None:
+        return new
     kept = old if new is None else new
-    other = torch.where(old.isnan(), 0, torch.nan).to(old.dtype)
-    return new if free is None else torch.where(free, other, kept)
+    is_complex = old.is_complex()
+    if is_complex:
+        free, old, kept = free[..., None], torch.view_as_real(old), torch.view_as_real(kept)
+    other = torch.where(free, torch.where(old.isnan(), 0, torch.nan).to(old.dtype), kept)
+    return torch.view_as_complex(other) if is_complex else other
 
 
 def _widened(func: Any, args: Any, kwargs: Any) -> Any:
