@@ -27,7 +27,7 @@ from tests.differential.ir import Program
 from tests.differential.laying_out import laid_out
 from tests.differential.messages import Answer, Found, packed
 from tests.differential.modes import Mode, choose, device_programs, host_operators
-from tests.differential.observing import Call, execute, observe
+from tests.differential.observing import Call, Seen, execute, observe
 from tests.differential.oracles import OF_LAYOUT, PARTITIONED, oracles_of
 from tests.differential.residing import on_device
 from tests.differential.threads import observe_threads
@@ -118,7 +118,8 @@ class Judge:
             self.answer.refused[mode.name] = "without checks"
             return []
         if mode.threads:
-            if program.random or program.backward or self.answer.raised:
+            forward = any(name in self._source for name in _OF_FORWARD_MODE)
+            if program.random or program.backward or self.answer.raised or forward:
                 self.answer.refused[mode.name] = "not for threads"
                 return []
             self.answer.modes.append(mode.name)
@@ -338,6 +339,9 @@ def _takes_more_uses(expected: Call, found: Call) -> bool:
         for place, error in expected.used.items()
     )
 
+
+_OF_FORWARD_MODE = ("func.jvp", "func.jacfwd", "func.hessian", "func.linearize")
+"""Torch counts their levels in the process, and refuses a second one from another thread."""
 
 _REFUSED_OF_SYMBOLS = {
     "cond's output stride is not a simple": "torch's `cond` on sizes that may be 0",

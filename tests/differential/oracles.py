@@ -18,7 +18,7 @@ def oracles_of(mode: Mode) -> tuple[str, ...]:
     """What gives a program's results in a mode without the bridge."""
     if mode.eager:
         return ()
-    return EXPORT_ORACLES if mode.exported else ("aot_eager", PARTITIONED, *OF_LAYOUT)
+    return EXPORT_ORACLES if mode.exported else ("aot_eager", DYNAMO, PARTITIONED, *OF_LAYOUT)
 
 
 def _promised(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
@@ -55,6 +55,9 @@ def _decomposed(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
 
     return compat.run_aot_autograd(graph, inputs, forward=run, backward=run, inference=run)
 
+
+DYNAMO = "eager"
+"""What Dynamo makes of a function, which PyTorch then runs in eager mode."""
 
 PARTITIONED = "aot_eager_decomp_partition"
 """Torch's partitioner and decompositions: an oracle of exceptions, since values may be theirs."""
