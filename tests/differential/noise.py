@@ -177,6 +177,7 @@ class _Noise(TorchDispatchMode):
             return None
         eps = torch.finfo(value.dtype).eps
         size = eps * value.abs()
+        exact = None
         if isinstance(wide, torch.Tensor) and wide.shape == value.shape:
             exact = wide.to(_WIDE[value.dtype])
             # What was made of integers alone was not computed in double precision.
@@ -185,7 +186,11 @@ class _Noise(TorchDispatchMode):
                 return None
             size = size + 2 * (exact - value).abs().nan_to_num().to(size.dtype)
         noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
-        return (value + (noise * size).nan_to_num(0, 0, 0)).to(value.dtype)
+        noisy = (value + (noise * size).nan_to_num(0, 0, 0)).to(value.dtype)
+        if self._shift % 2 and exact is not None:
+            # Sums and products that are not rounded in between are not too large, either.
+            noisy = torch.where(value.isinf() & exact.isfinite(), torch.nan, noisy)
+        return noisy
 
 
 def _is_traced() -> bool:

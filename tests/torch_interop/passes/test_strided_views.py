@@ -80,3 +80,26 @@ def test_parts_keep_their_elements() -> None:
     x = torch.randn(3, 4, 6)
     for found, expected in zip(torch.compile(parts, backend="pjrt")(x), parts(x), strict=True):
         assert_same(found, expected)
+
+
+def copies(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """All elements in their order, in memory of their own."""
+    y, z = x * 2, x + 1
+    size, stride = tuple(y.shape), y.stride()
+    return (
+        y,
+        z,
+        torch.as_strided_copy(y, size, stride),
+        torch.as_strided_copy(y, (y.numel(),), (1,)),
+        torch.as_strided_scatter(y, z, size, stride),
+    )
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_copies_of_whole_tensors_share_no_memory(trains: bool, dynamic: bool) -> None:
+    x = torch.randn(3, 4, 6, requires_grad=trains)
+    found = torch.compile(copies, backend="pjrt", dynamic=dynamic)(x)
+    assert_same(found, copies(x))
+    assert len({item.untyped_storage().data_ptr() for item in found}) == len(found)
+    assert not any(item._is_view() for item in found)

@@ -5,8 +5,8 @@ and writes a gradient through such a view. Which elements are addressed does not
 sizes, so what is a view can be padded.
 
 Before: `as_strided(%x, [%s0, 8, 1, 1], [8, 1, 8, 8])`, where `%x` is row-major and has `8 * %s0`
-elements. After: `view(%x, [%s0, 8, 1, 1])`. `as_strided_scatter` of all elements is a view of what
-it writes.
+elements. After: `view(%x, [%s0, 8, 1, 1])`. `as_strided_copy` of all elements is a copy of such a
+view, and `as_strided_scatter` of all elements one of what it writes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ def view_whole_tensors(graph: fx.Graph) -> None:
         if addresses_storage(node) and (viewed := _viewed(node)) is not None:
             with graph.inserting_before(node):
                 made = graph.call_function(_aten.view.default, viewed)
+                if not node.target.is_view:
+                    made.meta = dict(node.meta)
+                    made = graph.call_function(_aten.clone.default, (made,))
             made.meta = dict(node.meta)
             node.replace_all_uses_with(made)
             graph.erase_node(node)
 
 
 def _viewed(node: fx.Node) -> tuple[fx.Node, list[Any]] | None:
-    """The tensor that a node is a view of, and the sizes of the view, if it is one."""
+    """The tensor whose elements a node has in their order, if there is one, and the node's sizes."""
     given = compat.bound_arguments(node)
     tensor = node.all_input_nodes[0]
     sizes, strides, offset = (
