@@ -143,6 +143,9 @@ class Judge:
             if any(_is_too_small(call.error) for call in found):
                 self.answer.refused[mode.name] = "larger storages of several tensors"
                 return []
+            if any(map(_is_overlapping, found)):
+                self.answer.refused[mode.name] = "elements that share memory, which are written"
+                return []
             if any(_is_lost(call.error) for call in found):
                 self.answer.refused[mode.name] = "torch loses what a hook of backward raises"
                 return []
@@ -357,6 +360,14 @@ It makes a graph for each size where a number changes of which the bridge keeps 
 def _is_too_small(error: BaseException | None) -> bool:
     """Whether device `pjrt` refused to resize a tensor (docs/device.md): a storage would grow."""
     return isinstance(error, DeviceError) and "needs a larger storage" in str(error)
+
+
+def _is_overlapping(call: Call) -> bool:
+    """Whether device `pjrt` refused to write into elements that share memory.
+
+    Kernels of the CPU that do not refuse that leave there what comes last in their order.
+    """
+    return call.error_in == "call" and "refers to a single memory location" in str(call.error)
 
 
 def _is_lost(error: BaseException | None) -> bool:

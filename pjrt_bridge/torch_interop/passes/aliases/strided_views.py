@@ -43,7 +43,7 @@ def view_whole_tensors(graph: fx.Graph) -> None:
 
 
 def _viewed(node: fx.Node) -> tuple[fx.Node, list[Any]] | None:
-    """The tensor whose elements a node has in their order, if there is one, and the node's sizes."""
+    """The tensor whose elements a node has in their order, if there is one, and its sizes."""
     given = compat.bound_arguments(node)
     tensor = node.all_input_nodes[0]
     sizes, strides, offset = (
