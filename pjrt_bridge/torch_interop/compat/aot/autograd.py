@@ -50,6 +50,7 @@ from pjrt_bridge.torch_interop.compat.decomposed.jagged import jagged_decomposit
 from pjrt_bridge.torch_interop.compat.decomposed.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.losses import loss_decompositions
+from pjrt_bridge.torch_interop.compat.decomposed.membership import membership_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.memory_orders import with_memory_orders
 from pjrt_bridge.torch_interop.compat.decomposed.quantized import quantized_decompositions
 from pjrt_bridge.torch_interop.compat.decomposed.refused_positions import with_refused_positions
@@ -112,6 +113,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **core,
         **empty_image_decompositions(),
         **filling_decompositions(),
+        **membership_decompositions(),
         **draw_decompositions(),
         **list_decompositions(),
         **fused_step_decompositions(),

@@ -87,21 +87,30 @@ def searchsorted(
     """Where each value can be inserted: before equal ones, or behind them if `right`."""
     if sorter is not None:
         sorted_sequence = along_last(c, sorted_sequence, sorter)
-    kind = result_type(sorted_sequence, x)
-    row, value = c.cast(sorted_sequence, kind), c.cast(x, kind)
-    places = _bisect(c, row, value, right=right or side == "right")
-    return c.cast(places, c.output.dtype)
+    end = c.full(x.shape, sorted_sequence.shape[-1], INT32)
+    return _bisect(c, sorted_sequence, x, end, right=right or side == "right")
 
 
-def _bisect(c: Context, row: Value, value: Value, *, right: bool) -> Value:
+@lowering("pjrt_bridge.searchsorted_within.default")
+def searchsorted_within(
+    c: Context, rows: Value, values: Value, length: Value, right: bool
+) -> Value:
+    """The same in the first `length` elements of each row; see `passes.padding`."""
+    end = c.broadcast(c.cast(length, INT32), values.shape)
+    return _bisect(c, rows, values, end, right=right)
+
+
+def _bisect(c: Context, row: Value, value: Value, end: Value, *, right: bool) -> Value:
     """The position that ATen's binary search (Bucketization.cpp) finds.
 
     With NaN at the end of a sorted row the result depends on which elements a search compares, so
     the same elements are compared here.
     """
+    kind = result_type(row, value)
+    row, value = c.cast(row, kind), c.cast(value, kind)
     b, shape = c.b, value.shape
     length = row.shape[-1]
-    start, end = c.full(shape, 0, INT32), c.full(shape, length, INT32)
+    start = c.full(shape, 0, INT32)
     one = c.full(shape, 1, INT32)
     for _ in range(length.bit_length()):
         middle = b.add(start, b.shift_right_logical(b.subtract(end, start), one))
@@ -115,7 +124,7 @@ def _bisect(c: Context, row: Value, value: Value, *, right: bool) -> Value:
         found = b.compare(element, value, "GT" if right else "GE")
         start = b.select(b.and_(within, b.not_(found)), b.add(middle, one), start)
         end = b.select(b.and_(within, found), middle, end)
-    return start
+    return c.cast(start, c.output.dtype)
 
 
 @lowering("aten.searchsorted.Scalar", values=("self",))

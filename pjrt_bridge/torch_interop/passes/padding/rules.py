@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.passes.padding.operators import (
     recurrent,
     replacing,
     sampling,
+    searches,
     strides,
 )
 from pjrt_bridge.torch_interop.passes.padding.rows import PaddingRule, Use
@@ -183,7 +184,7 @@ def _table() -> dict[str, PaddingRule]:
     )
     put(PaddingRule(ordering.median), "aten.median.default", "aten.nanmedian.default")
     put(PaddingRule(lookups.repeated), "aten.repeat_interleave.Tensor")
-    put(PaddingRule(lookups.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
+    put(PaddingRule(searches.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 
     put(PaddingRule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
     put(PaddingRule(mixing.filled(1)), "prod", "all")

@@ -237,7 +237,7 @@ def gathered(use: Use) -> PaddedDims:
     found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
     (dim,) = use.named("dim", len(sizes))
     _positions(use, use["index"], sizes[dim])
-    _same_rows(use, found, index, dim)
+    same_rows(use, found, index, dim)
     if dim in found:
         use.needs_prefix(found[dim])
 
@@ -249,30 +249,8 @@ def gathered(use: Use) -> PaddedDims:
     return index
 
 
-def _same_rows(use: Use, one: PaddedDims, other: PaddedDims, besides: int) -> None:
+def same_rows(use: Use, one: PaddedDims, other: PaddedDims, besides: int) -> None:
     use.same(dropped_one(one, besides), dropped_one(other, besides))
-
-
-def bucketed(use: Use) -> PaddedDims:
-    """Positions at which numbers would stand in rows that are in order."""
-    numbers = use["self"]
-    rows = use["boundaries"] if "boundaries" in use.arguments else use["sorted_sequence"]
-    if use["sorter"] is not None and (use.dims(rows) or use.dims(use["sorter"])):
-        raise MixesRows("it looks up rows of the dimension")
-    last = use.rank(rows) - 1
-    sizes = use.shape(rows)
-    if last in use.dims(rows):
-        use.needs_prefix(use.dims(rows)[last])
-        use.fill(rows, float("inf"), [last])
-        dtype = use.result.dtype
-
-        def emit(e: Emission) -> Any:
-            return e.call("aten.minimum.default", e.copy(use.node), e.actual(sizes[last], dtype))
-
-        use.emit = emit
-    if last > 0:
-        _same_rows(use, use.dims(rows), use.dims(numbers), last)
-    return use.dims(numbers)
 
 
 def repeated(use: Use) -> PaddedDims:
@@ -310,10 +288,10 @@ def scattered(use: Use) -> PaddedDims:
         # Positions are never negative here.
         use.needs_prefix(found[dim])
     _positions(use, use["index"], sizes[dim])
-    _same_rows(use, found, index, dim)
+    same_rows(use, found, index, dim)
     source = use["src"]
     if isinstance(source, fx.Node):
-        _same_rows(use, index, use.dims(source), besides=-1)
+        same_rows(use, index, use.dims(source), besides=-1)
         if dim in index:
             use.fill(source, 0, [dim])
     return found
@@ -325,9 +303,9 @@ def _scattered_apart(use: Use, dim: int) -> PaddedDims:
     rank = len(sizes)
     if dim in found:
         use.needs_prefix(found[dim])
-    _same_rows(use, found, index, dim)
+    same_rows(use, found, index, dim)
     if isinstance(use["src"], fx.Node):
-        _same_rows(use, index, use.dims(use["src"]), besides=-1)
+        same_rows(use, index, use.dims(use["src"]), besides=-1)
     others = {at: extent for at, extent in index.items() if at != dim}
     use.fill("index", 0, others)
 
@@ -380,5 +358,5 @@ def _written_rows(use: Use) -> int:
         raise MixesRows("it combines the dimension with one of another size")
     if 0 in index:
         use.unified(index[0], source[dim])
-    _same_rows(use, found, source, dim)
+    same_rows(use, found, source, dim)
     return dim
