@@ -165,9 +165,28 @@ def _multi_margin(
     weight: Tensor | None = None,
     reduction: int = Reduction.MEAN.value,
 ) -> Tensor:
-    """Torch's decomposition; of one row without a dimension it gives the loss with one."""
-    loss: Tensor = multi_margin_loss(input, target, p, margin, weight, reduction)
-    return loss.reshape(target.shape) if reduction == Reduction.NONE.value else loss
+    """The loss (ATen/native/LossMultiMargin.cpp): margins that are NaN do not count.
+
+    In torch's decomposition they do.
+    """
+    # It checks the sizes. Nothing else of it stays in a graph.
+    multi_margin_loss(input, target, p, margin, weight, reduction)
+    index, margins, counted = _margins(input, target, margin)
+    margins = torch.where(counted, margins, 0)
+    losses = margins if p == 1 else margins * margins
+    found = (losses if weight is None else losses * weight[index]).mean(1)
+    if reduction == Reduction.NONE.value:
+        return found.reshape(target.shape)
+    return found.mean() if reduction == Reduction.MEAN.value else found.sum()
+
+
+def _margins(input: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(rows, 1): targets. (rows, classes): the margins, and which of them count."""
+    rows = input.reshape(-1, input.shape[-1])
+    index = target.reshape(-1, 1)
+    margins = margin - rows.gather(1, index) + rows
+    classes = torch.arange(rows.shape[1], device=target.device)
+    return index, margins, (margins > 0) & (classes != index)
 
 
 def _multi_margin_backward(
@@ -180,11 +199,8 @@ def _multi_margin_backward(
     reduction: int = Reduction.MEAN.value,
 ) -> Tensor:
     """The gradient (ATen/native/LossMultiMargin.cpp); `p` is 1 or 2."""
-    rows = self.reshape(-1, self.shape[-1])
-    index = target.reshape(-1, 1)
-    margins = margin - rows.gather(1, index) + rows
-    counted = (margins > 0) & (torch.arange(rows.shape[1], device=target.device) != index)
-    slopes = torch.where(counted, torch.ones_like(rows) if p == 1 else 2 * margins, 0)
+    index, margins, counted = _margins(self, target, margin)
+    slopes = torch.where(counted, torch.ones_like(margins) if p == 1 else 2 * margins, 0)
     if weight is not None:
         slopes = slopes * weight[index]
     found = slopes.scatter_add(1, index, -slopes.sum(1, keepdim=True))

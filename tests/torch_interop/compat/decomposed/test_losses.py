@@ -52,6 +52,34 @@ def test_margins_of_several_classes_on_the_device(options: dict[str, Any], reduc
         torch.testing.assert_close(found[1], found[0])
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_margins_that_are_nan_do_not_count(p: int, weighted: bool, reduction: str) -> None:
+    infinite, nan = torch.inf, torch.nan
+    x = torch.tensor(
+        [
+            [infinite, infinite, 1.0, -infinite],
+            [nan, 1.0, 2.0, infinite],
+            [0.0, nan, -infinite, 2.0],
+            [-infinite, -infinite, 1.0, 2.0],
+        ],
+        requires_grad=True,
+    )
+    weight = torch.tensor([0.0, 1.0, 2.0, 0.5]) if weighted else None
+    target = torch.tensor([0, 1, 2, 0])
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.multi_margin_loss(
+            x, target, p=p, margin=0.5, weight=weight, reduction=reduction
+        )
+
+    found, expected = compiled(loss)(x), loss(x)
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    gradients = [torch.autograd.grad(made.sum(), x)[0] for made in (found, expected)]
+    torch.testing.assert_close(*gradients, equal_nan=True)
+
+
 def test_the_loss_of_one_row_has_no_dimension():
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.multi_margin_loss(x, target, reduction="none")
