@@ -151,6 +151,15 @@ def test_storages_that_are_shared_do_not_grow() -> None:
     assert base.resize_(7)[:6].tolist() == [0, 1, 0, 3, 4, 5]
 
 
+def test_tensors_become_empty_behind_the_end_of_their_storage() -> None:
+    for device in ("cpu", "pjrt"):
+        storage = torch.empty(0, device=device).untyped_storage()
+        x = torch.empty(0, device=device).set_(storage, 2, (0, 3))
+        other = x[:0]
+        assert x.resize_(0).shape == (0,)
+        assert (x.storage_offset(), storage.nbytes(), other.shape) == (2, 0, (0, 3))
+
+
 @pytest.mark.parametrize(
     "index",
     [

@@ -145,7 +145,7 @@ def _give_form(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int,
         needed = 0
     offset = int(tensor.storage_offset())
     old = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
-    if needed + offset <= old:
+    if not needed or needed + offset <= old:
         _set(tensor, tensor.untyped_storage(), offset, sizes, strides)
         return
     if third_party_device.is_shared(tensor):
