@@ -28,8 +28,10 @@ def _out_of_other_size(result: torch.Tensor) -> None:
 
 def _held(result: torch.Tensor) -> int:
     """How many elements there are: those of a result that overlaps itself may be more."""
-    held = result.untyped_storage().nbytes() // result.itemsize - result.storage_offset()
-    return min(result.numel(), held)
+    # Not the size of the storage: that of a view may be larger than in eager mode.
+    steps = zip(result.shape, result.stride(), strict=True)
+    reached = 1 + sum((size - 1) * step for size, step in steps)
+    return min(result.numel(), reached)
 
 
 def _resized(result: torch.Tensor, count: int) -> None:
