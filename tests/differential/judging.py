@@ -350,6 +350,7 @@ _REFUSED_OF_SYMBOLS = {
     "cond's output stride is not a simple": "torch's `cond` on sizes that may be 0",
     "a mutation on a view chain": "torch's windows of a changing length that are written into",
     "tried to directly modify sizes for": "torch's `out=` of another size",
+    "sources must not be empty for symbol": "Dynamo's guards of a view beside its base",
 }
 """What torch refuses where sizes are symbols, by what it says.
 
