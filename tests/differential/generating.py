@@ -51,6 +51,7 @@ def load() -> None:
         "regions",
         "formats",
         "layers",
+        "sequences",
         "losses",
         "functions",
         "arrays",

@@ -51,7 +51,9 @@ def saved(tensor: torch.Tensor) -> Callable[[], None]:
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """All memory of a tensor."""
     storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(
+        storage, 0, (storage.nbytes(),), (1,)
+    )
 
 
 def share(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -13,7 +13,16 @@ _REARRANGED = (
     "{0}.moveaxis(0, -1)", "{0}.ravel()", "torch.atleast_2d({0})", "torch.atleast_3d({0})",
     "{0}.broadcast_to((2, *{0}.shape))", "torch.tril({0}, {1})", "torch.triu({0}, {1})",
     "{0}.adjoint()", "{0}.mH", "torch.vander({0}, 3)", "{0}.tile((2, 1))",
-    "{0}.narrow_copy(0, 1, 1)",
+    "{0}.narrow_copy(0, 1, 1)", "torch.view_copy({0}, (-1,))", "torch.transpose_copy({0}, 0, -1)",
+    "torch.unsqueeze_copy({0}, {1})", "torch.squeeze_copy({0})", "torch.alias_copy({0})",
+    "torch.expand_copy({0}, (2, *{0}.shape))", "torch.unfold_copy({0}, 0, 2, 1)",
+    "torch.as_strided_scatter({0}.clone(), {0}[:1], {0}[:1].shape, {0}.clone().stride())",
+    "torch.as_strided_copy({0}.contiguous(), {0}.shape, {0}.contiguous().stride())",
+    "{0}.reshape_as({0}.mT)", "{0}.short()", "{0}.cdouble()", "{0}.char() + {0}.byte()",
+    "{0}.cfloat().view(-1)", "torch.triu_indices({0}.shape[0], 3, {1})", "{0}.dsplit(2)[0]",
+    "torch.scalar_tensor({0}.shape[0]) + {0}", "{0}.new_empty_strided({0}.shape, {0}.stride()) * 0",
+    "torch.logspace(0, 1, {0}.shape[0]) * {0}", "torch.hann_window({0}.shape[-1]) * {0}",
+    "torch.unsafe_chunk({0}, 2)[-1]", "torch.unsafe_split({0}, 2)[0]", "{0}.resolve_neg()",
     "torch.as_strided_copy({0}, (2,), (1,))", "torch.diagonal_copy({0})", "{0}.new_tensor([1, 2])",
     "{0}.type_as({0}.sum())", "torch.unbind_copy({0})", "torch.ravel({0}.mT)",
     "torch.diagonal_scatter({0}.clone(), {0}.diagonal() * 2)", "{0}.repeat_interleave(2, 0)",
@@ -53,6 +62,8 @@ _JOINED = (
     "torch.cdist({0}, {1})", "torch.cdist({0}, {1}, p=1.0)", "torch.linalg.vecdot({0}, {1})",
     "torch.addmm({0}, {0}, {1}, beta=0.5)", "torch.mv({0}, {1})", "torch.dot({0}, {1})",
     "torch.vdot({0}, {1})", "torch.addr({0}.new_ones({0}.numel(), {1}.numel()), {0}, {1})",
+    "torch.mm({0}, {1})", "torch.addmv({0}.new_ones({0}.shape[0]), {0}, {1})",
+    "torch.addbmm({0}[0], {0}, {1}, beta=2)", "torch.outer({0}, {1})", "{0}.matmul({1}.mT)",
     "torch.baddbmm({0}, {0}, {1}, alpha=2)", "torch.chain_matmul({0}, {1})",
     "torch.linalg.multi_dot([{0}, {1}, {1}.mT])", "torch.trapezoid({0}, {1})",
     "torch.cumulative_trapezoid({0}, {1})", "torch.bucketize({0}, torch.tensor([-1.0, 0.5, 2.0]))",
@@ -149,7 +160,9 @@ _OF_MATRICES = (
     "matrix_norm({0}, 1)", "solve_triangular({1}.tril(), {0}, upper=False)", "lu_factor({1})[0]",
     "matrix_rank({1})", "cond({1})", "qr({1})[1].abs()", "inv_ex({1})[0]", "eigh({1})[0]",
     "lstsq({1}, {0}).solution", "ldl_factor({1})[0].diagonal(dim1=-2, dim2=-1)",
-    "tensorinv({1}, 1)",
+    "tensorinv({1}, 1)", "svd({0})[1]", "lu_solve(*torch.linalg.lu_factor({1}), {0})",
+    "tensorsolve({1}, {0}[..., 0])", "solve_ex({1}, {0})[0]", "cholesky_ex({1})[0]",
+    "vander({0}[..., 0] / 8, N=3)",
 )  # fmt: skip
 
 
@@ -166,6 +179,7 @@ _TRANSFORMS = (
     "rfft({0}, dim={1})", "irfft({0}, dim={1})", "fft({0}, dim={1})", "ifft({0}, dim={1})",
     "hfft({0}, dim={1})", "fft2({0})", "irfft2({0})", "fftn({0})", "fftshift({0})",
     "ifftshift({0}, {1})", 'rfft({0}, 5, {1}, norm="ortho")', 'ifft({0}, 3, {1}, norm="forward")',
+    "ihfft({0}, dim={1})", "hfft2({0})", "ifftn({0})", "rfftn({0})", "irfftn({0})", "ihfftn({0})",
 )  # fmt: skip
 
 
@@ -174,3 +188,16 @@ def _transform(draft: Draft) -> Made:
     x = draft.tensor(lambda value: value.dim() > 0 and value.dtype is torch.float32)
     how = draft.rng.choice(_TRANSFORMS)
     return Made(f"torch.fft.{how}", (x, draft.dim(x)), rough=True)
+
+
+_SIGNALS = (
+    "torch.stft({0}, 4, window=torch.hann_window(4), return_complex=True)",
+    "torch.stft({0}, 4, hop_length=1, center=False, return_complex=True)",
+    "torch.istft(torch.stft({0}, 4, return_complex=True), 4)",
+)
+
+
+@production("arrays", "signal", 0.7)
+def _signal(draft: Draft) -> Made:
+    x = draft.tensor(lambda value: value.dim() in (1, 2) and value.dtype is torch.float32)
+    return Made(draft.rng.choice(_SIGNALS), (x,), rough=True)

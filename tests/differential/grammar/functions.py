@@ -20,6 +20,10 @@ _OF_ANY = (
     "special.bessel_j0({0})", "special.bessel_y1({0}.abs() + 1)", "special.psi({0}.abs() + 1)",
     "special.xlog1py({0}, 2.0)", "special.multigammaln({0}.abs() + 3, 2)",
     "special.modified_bessel_k0({0}.abs() + 1)", "special.spherical_bessel_j0({0})",
+    "special.bessel_j1({0})", "special.bessel_y0({0}.abs() + 1)", "special.airy_ai({0} / 4)",
+    "special.modified_bessel_i0({0} / 2)", "special.modified_bessel_i1({0} / 2)",
+    "special.scaled_modified_bessel_k1({0}.abs() + 1)", "clamp_max({0}, 0.5)",
+    "special.chebyshev_polynomial_t({0} / 16, 3)", "special.laguerre_polynomial_l({0} / 16, 2)",
     "special.legendre_polynomial_p({0} / 16, 3)", "special.hermite_polynomial_h({0} / 4, 3)",
 )  # fmt: skip
 

@@ -65,7 +65,8 @@ def _dtype(draft: Draft, x: Name) -> torch.dtype:
     return found
 
 
-def _bias(draft: Draft, size: int, dtype: torch.dtype) -> Operand:
+def bias_of(draft: Draft, size: int, dtype: torch.dtype) -> Operand:
+    """A new argument, or None."""
     return weight(draft, size, dtype=dtype) if draft.chance(0.5) else None
 
 
@@ -74,7 +75,7 @@ def _linear(draft: Draft) -> Made:
     x = draft.tensor(lambda value: is_float(value) and value.dim() >= 1)
     size, out, dtype = constant(draft, x, -1), draft.rng.choice([1, 2, 5]), _dtype(draft, x)
     w = weight(draft, out, size, dtype=dtype)
-    return Made(f"{_F}linear({{0}}, {{1}}, {{2}})", (x, w, _bias(draft, out, dtype)), rough=True)
+    return Made(f"{_F}linear({{0}}, {{1}}, {{2}})", (x, w, bias_of(draft, out, dtype)), rough=True)
 
 
 @production("layers", "convolution", 4)
@@ -92,7 +93,7 @@ def _convolution(draft: Draft) -> Made:
         padding = "same"
     options = {"stride": stride, "padding": padding, "dilation": rng.choice([1, 1, 2])}
     text = f"{_F}conv{dims}d({{0}}, {{1}}, {{2}}, groups={{3}}{_text(options, 4)})"
-    return Made(text, (x, w, _bias(draft, out, dtype), groups, *options.values()), rough=True)
+    return Made(text, (x, w, bias_of(draft, out, dtype), groups, *options.values()), rough=True)
 
 
 @production("layers", "convolution_transposed", 2)
@@ -111,7 +112,7 @@ def _convolution_transposed(draft: Draft) -> Made:
         "dilation": rng.choice([1, 1, 2]),
     }
     text = f"{_F}conv_transpose{dims}d({{0}}, {{1}}, {{2}}, groups={{3}}{_text(options, 4)})"
-    bias = _bias(draft, each * groups, dtype)
+    bias = bias_of(draft, each * groups, dtype)
     return Made(text, (x, w, bias, groups, *options.values()), rough=True)
 
 
@@ -152,6 +153,14 @@ def _adaptive_pool(draft: Draft) -> Made:
     if dims > 1 and draft.chance(0.4):
         size = tuple(rng.choice([1, 2, 4, None]) for _ in range(dims))
     return Made(f"{_F}adaptive_{kind}_pool{dims}d({{0}}, {{1}})", (x, size), rough=kind == "avg")
+
+
+@production("layers", "unpool", 0.7)
+def _unpool(draft: Draft) -> Made:
+    dims = draft.rng.choice([1, 2, 2])
+    x, _ = image(draft, dims)
+    pooled = f"{_F}max_pool{dims}d({{0}}, 2, return_indices=True)"
+    return Made(f"{_F}max_unpool{dims}d(*{pooled}, 2, output_size={{0}}.shape)", (x,))
 
 
 _MODES = {
@@ -325,57 +334,3 @@ def _sampled(draft: Draft) -> Made:
     mode = draft.rng.choice(["bilinear", "nearest", "bicubic"])
     outside = draft.rng.choice(["zeros", "border", "reflection"])
     return Made(text, (x, draft.rng.choice([0.9, 1.3]), mode, outside), rough=True)
-
-
-@production("layers", "embedding", 2)
-def _embedding(draft: Draft) -> Made:
-    rng = draft.rng
-    rows, columns = rng.choice([3, 5]), rng.choice([1, 4])
-    dtype = rng.choice([torch.float32, torch.float32, torch.float64, torch.bfloat16])
-    table = weight(draft, rows, columns, dtype=dtype)
-    x = draft.exact(lambda value: value.dtype in (torch.int32, torch.int64) or is_float(value))
-    places = f"{{0}}.nan_to_num().long().abs() % {rows}"
-    kind = rng.choice(["one", "one", "bag"])
-    if kind == "one":
-        how = rng.choice(["", ", padding_idx=1", ", scale_grad_by_freq=True", ", padding_idx=-1"])
-        return Made(f"{_F}embedding({places}, {{1}}{how})", (x, table), rough=True)
-    mode = rng.choice(["sum", "mean", "max"])
-    last = rng.choice(["", ", padding_idx=0"])
-    first = f"torch.arange(0, {{0}}.numel(), 2), mode={{2}}{last}"
-    text = f"{_F}embedding_bag(({places}).reshape(-1), {{1}}, {first})"
-    return Made(text, (x, table, mode), rough=True)
-
-
-@production("layers", "cell")
-def _cell(draft: Draft) -> Made:
-    x = draft.tensor(lambda value: value.dim() == 2 and value.dtype is torch.float32)
-    size, width = constant(draft, x, 1), draft.rng.choice([1, 3])
-    kind, gates = draft.rng.choice([("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3), ("lstm", 4)])
-    given = weight(draft, gates * width, size, dtype=torch.float32)
-    kept = weight(draft, gates * width, width, dtype=torch.float32)
-    state = f"{{0}}.new_ones({{0}}.shape[0], {width})"
-    if kind == "lstm":
-        state, last = f"[{state}, {state}]", draft.rng.choice(["[0]", "[1]"])
-    else:
-        last = ""
-    return Made(
-        f"torch.{kind}_cell({{0}}, {state}, {{1}}, {{2}}){last}", (x, given, kept), rough=True
-    )
-
-
-@production("layers", "attention")
-def _attention(draft: Draft) -> Made:
-    x = draft.tensor(lambda value: is_float(value) and value.dim() in (3, 4))
-    how = draft.rng.choice(["", ", is_causal=True", ", scale=0.3"])
-    y = draft.rng.choice(["{0}", "{0} * 0.5", "{0}.flip(-2)"])
-    return Made(f"{_F}scaled_dot_product_attention({{0}}, {y}, {{0}}{how})", (x,), rough=True)
-
-
-@production("layers", "bilinear", 0.7)
-def _bilinear(draft: Draft) -> Made:
-    x = draft.tensor(lambda value: is_float(value) and value.dim() >= 2)
-    size, dtype = constant(draft, x, -1), _dtype(draft, x)
-    w = weight(draft, 2, size, size, dtype=dtype)
-    return Made(
-        f"{_F}bilinear({{0}}, {{0}} + 1, {{1}}, {{2}})", (x, w, _bias(draft, 2, dtype)), rough=True
-    )

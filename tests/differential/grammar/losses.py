@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.differential.draft import Draft, is_float
+import torch
+
+from tests.differential.draft import Draft, Unfit, is_float
 from tests.differential.grammar.layers import constant, weight
 from tests.differential.grammar.registry import Made, production
 from tests.differential.ir import Name, Operand
@@ -91,3 +93,22 @@ def _of_margins(draft: Draft) -> Made:
     x = draft.tensor(lambda value: is_float(value) and value.dim() == 2)
     labels = _labels(draft, x, constant(draft, x, 1))
     return Made(f"{_F}multi_margin_loss({{0}}, {labels}{_reduction(draft)})", (x,), rough=True)
+
+
+@production("losses", "of_lists", 0.7)
+def _of_lists(draft: Draft) -> Made:
+    x = draft.tensor(lambda value: is_float(value) and value.dim() == 2)
+    labels = f"({{0}} * 0).nan_to_num().long() + {draft.rng.choice([0, -1])}"
+    return Made(f"{_F}multilabel_margin_loss({{0}}, {labels}{_reduction(draft)})", (x,), rough=True)
+
+
+@production("losses", "of_sequences", 0.7)
+def _of_sequences(draft: Draft) -> Made:
+    x = draft.tensor(lambda value: value.dtype is torch.float32 and value.dim() == 3)
+    if constant(draft, x, 2) < 3:
+        raise Unfit
+    rows = "torch.full(({0}.shape[1],), "
+    lists = "torch.tensor([1, 2]).expand({0}.shape[1], 2)"
+    how = f"{lists}, {rows}{{0}}.shape[0]), {rows}2), zero_infinity={draft.chance(0.5)}"
+    text = f"{_F}ctc_loss({{0}}.log_softmax(2), {how}{_reduction(draft)})"
+    return Made(text, (x,), rough=True)
