@@ -211,6 +211,8 @@ def _one(
     if not all(draft.prepare(item) for item in (*statements, statement)):
         draft.setup = [item for item in draft.setup if item.target not in (name, base)]
         draft.prepare(Statement("{0}", (made,), name, "", ("arguments.plain",)))
+    if way not in ("overlapping", "unknown", "of_other", "at_times") and rng.random() < 0.15:
+        _change_at_times(draft, name, differentiable)
     draft.parameters.append(name)
     draft.features.add(f"dtype.{str(draft.value(name).dtype).removeprefix('torch.')}")
     beside = {"overlapping": "{0}[:-1]", "unknown": OVER.format(rng.choice([0, 1, 2]))}.get(way)
@@ -218,6 +220,29 @@ def _one(
         again = name + "_beside"
         if draft.prepare(Statement(beside + grad, (Name(base), second), again)):
             draft.parameters.append(again)
+
+
+_CHANGES = {
+    "layout": "{0}.mT.contiguous().mT",
+    "offset": "{0}.repeat_interleave(2, 0)[1::2]",
+    "type": "{0}.double()",
+    "class": "torch.nn.Parameter({0}, requires_grad=False)",
+}
+"""What an argument is in some calls."""
+
+
+def _change_at_times(draft: Draft, name: str, differentiable: bool) -> None:
+    """Have an argument lie otherwise in some calls, be of another type, or need no gradient."""
+    conditions = [item for item in _CONDITIONS if item in draft.columns]
+    if not conditions:
+        return
+    chosen = draft.rng.choice(conditions)
+    kind = "gradient" if differentiable else draft.rng.choice(list(_CHANGES))
+    changed = _CHANGES.get(kind, "{0}.detach()")
+    text = f"({changed} if {_CONDITIONS[chosen]} else {{0}})"
+    draft.prepare(
+        Statement(text, (Name(name), Name(chosen)), name, "", (f"arguments.changing_{kind}",))
+    )
 
 
 def _more(size: Operand, by: int) -> Operand:
