@@ -175,7 +175,9 @@ def _fake_backward(
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, h, c, weight, bias, kind, reverse, *_ = inputs
-    ctx.save_for_backward(h, c, weight, *output)
+    outputs, cells, saved = output
+    # Of its own: the function may write into its results where gradients do not see it.
+    ctx.save_for_backward(h, c, weight, outputs.clone(), cells.clone(), saved)
     ctx.kind, ctx.reverse, ctx.has_bias = kind, reverse, bias is not None
 
 

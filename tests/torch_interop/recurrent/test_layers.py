@@ -258,3 +258,26 @@ def test_exported(client: Client, kind: str) -> None:
         torch.testing.assert_close(found, layer(x)[0], rtol=1e-4, atol=1e-5)
         text = export(layer, (x,)).program.text
     assert text.count("stablehlo.while") == 2
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3)])
+def test_results_that_are_written_into_without_gradients(kind: str, gates: int) -> None:
+    """Eager mode refuses it of an LSTM alone."""
+
+    def function(x: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        state = x.new_ones(1, x.shape[1], 3)
+        layer = getattr(torch, kind)
+        outputs, last = layer(x, state, list(weights), False, 1, 0.0, False, False, False)
+        with torch.no_grad():
+            outputs.add_(1)
+            last.mul_(2)
+        return outputs, last
+
+    x = torch.randn(4, 2, 5)
+    weights = [torch.randn(3 * gates, size, requires_grad=True) for size in (5, 3)]
+    found = []
+    for run in (torch.compile(function, backend="pjrt"), function):
+        results = run(x, *weights)
+        gradients = torch.autograd.grad(results[0].square().sum(), weights)
+        found.append([*(result.detach() for result in results), *gradients])
+    torch.testing.assert_close(*found)
