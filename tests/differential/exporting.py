@@ -161,8 +161,9 @@ class Exporting:
         try:
             programs = {tuple(one.sizes.items()): one for one in exported.model.specializations}
         except Exception:
-            for number in chosen:
-                _run_by_torch(traced, self._given(number)[1])
+            with _running(exported, EXPORT_ORACLES[-1]) as run:
+                for number in chosen:
+                    _ask_torch(run, self._given(number)[1])
             raise
         # Sizes that torch took for one in the example need not be one elsewhere.
         fitting = [
@@ -235,14 +236,14 @@ def _making(program: ExportedProgram) -> Iterator[None]:
         raise
 
 
-def _run_by_torch(program: ExportedProgram, given: list[Any]) -> None:
-    """Run the graph without writes in place of an exported program in PyTorch.
+def _ask_torch(run: Callable[..., Any], given: list[Any]) -> None:
+    """Run an exported program in PyTorch.
 
     Raises:
-        Refused: it raises there: torch noted another function than it was given.
+        Refused: it raises there, too: torch.export gave another program than the function.
     """
     try:
-        program.run_decompositions().module()(*given)
+        run(*given)
     except Exception as error:
         raise Refused(f"torch.export's program: {type(error).__name__}") from error
 

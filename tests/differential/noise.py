@@ -92,11 +92,6 @@ _NOT_OF_INFINITIES = ("aten::gelu", "aten::var_mean", "aten::std_mean", "aten::_
 """Kernels of these subtract infinities, or multiply them by 0, or do not, by the element type."""
 
 
-def _is_free(name: str) -> bool:
-    """Whether kernels of an operator decide which elements of its results are NaN."""
-    return "convolution" in name or name in _COMPLEX_PRODUCTS or name.startswith(_NOT_OF_INFINITIES)
-
-
 def _free_of_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> torch.Tensor | None:
     """Which elements of a result may be NaN or not, as the kernel likes; None: none.
 
@@ -159,7 +154,7 @@ class _Noise(TorchDispatchMode):
             self._noisy(one, other, inexact=inexact)
             for one, other in zip(leaves, wide, strict=True)
         ]
-        if self._shift % 2 and _is_free(name):
+        if self._shift % 2:
             noisy = [_unlike(name, args, *pair) for pair in zip(leaves, noisy, strict=True)]
         for old, new in zip(leaves, noisy, strict=True):
             if new is not None:
@@ -188,7 +183,7 @@ class _Noise(TorchDispatchMode):
         noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
         noisy = (value + (noise * size).nan_to_num(0, 0, 0)).to(value.dtype)
         if self._shift % 2 and exact is not None:
-            # Sums and products that are not rounded in between are not too large, either.
+            # XLA may not round in between, and then there is no overflow.
             noisy = torch.where(value.isinf() & exact.isfinite(), torch.nan, noisy)
         return noisy
 

@@ -27,8 +27,10 @@ def _out_of_other_size(result: torch.Tensor) -> None:
 
 
 def _held(result: torch.Tensor) -> int:
-    """How many elements there are: those of a result that overlaps itself may be more."""
+    """How many elements of memory a result reaches, or has, whichever are fewer."""
     # Not the size of the storage: that of a view may be larger than in eager mode.
+    if not result.numel():
+        return 0
     steps = zip(result.shape, result.stride(), strict=True)
     reached = 1 + sum((size - 1) * step for size, step in steps)
     return min(result.numel(), reached)

@@ -176,7 +176,7 @@ def _fake_backward(
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, h, c, weight, bias, kind, reverse, *_ = inputs
     outputs, cells, saved = output
-    # Of its own: the function may write into its results where gradients do not see it.
+    # Copies: under `no_grad` a function may write into its results before backward reads these.
     ctx.save_for_backward(h, c, weight, outputs.clone(), cells.clone(), saved)
     ctx.kind, ctx.reverse, ctx.has_bias = kind, reverse, bias is not None
 

@@ -7,6 +7,7 @@ import torch
 from tests.differential.draft import Draft, is_float
 from tests.differential.grammar.layers import bias_of, constant, weight
 from tests.differential.grammar.registry import Made, production
+from tests.differential.ir import Name
 
 _F = "torch.nn.functional."
 
@@ -30,30 +31,39 @@ def _embedding(draft: Draft) -> Made:
     return Made(text, (x, table, mode), rough=True)
 
 
+_GATES = {"rnn_tanh": 1, "rnn_relu": 1, "gru": 3, "lstm": 4}
+"""Of a kind of recurrent layer."""
+
+
+def _recurrence(draft: Draft, dims: int) -> tuple[str, int, tuple[Name, Name, Name]]:
+    """A kind of recurrent layer, the width of its state, and its argument with both weights.
+
+    Raises:
+        Unfit: there is no argument of so many dimensions.
+    """
+    x = draft.tensor(lambda value: value.dim() == dims and value.dtype is torch.float32)
+    size, width = constant(draft, x, -1), draft.rng.choice([1, 3])
+    kind = draft.rng.choice(list(_GATES))
+    rows = _GATES[kind] * width
+    given = weight(draft, rows, size, dtype=torch.float32)
+    return kind, width, (x, given, weight(draft, rows, width, dtype=torch.float32))
+
+
 @production("layers", "cell")
 def _cell(draft: Draft) -> Made:
-    x = draft.tensor(lambda value: value.dim() == 2 and value.dtype is torch.float32)
-    size, width = constant(draft, x, 1), draft.rng.choice([1, 3])
-    kind, gates = draft.rng.choice([("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3), ("lstm", 4)])
-    given = weight(draft, gates * width, size, dtype=torch.float32)
-    kept = weight(draft, gates * width, width, dtype=torch.float32)
+    kind, width, operands = _recurrence(draft, 2)
     state = f"{{0}}.new_ones({{0}}.shape[0], {width})"
     if kind == "lstm":
         state, last = f"[{state}, {state}]", draft.rng.choice(["[0]", "[1]"])
     else:
         last = ""
-    return Made(
-        f"torch.{kind}_cell({{0}}, {state}, {{1}}, {{2}}){last}", (x, given, kept), rough=True
-    )
+    text = f"torch.{kind}_cell({{0}}, {state}, {{1}}, {{2}}){last}"
+    return Made(text, operands, rough=True)
 
 
 @production("layers", "recurrent")
 def _recurrent(draft: Draft) -> Made:
-    x = draft.tensor(lambda value: value.dim() == 3 and value.dtype is torch.float32)
-    size, width = constant(draft, x, 2), draft.rng.choice([1, 3])
-    kind, gates = draft.rng.choice([("rnn_tanh", 1), ("gru", 3), ("lstm", 4)])
-    given = weight(draft, gates * width, size, dtype=torch.float32)
-    kept = weight(draft, gates * width, width, dtype=torch.float32)
+    kind, width, operands = _recurrence(draft, 3)
     first = draft.rng.choice([False, True])
     state = f"{{0}}.new_ones(1, {{0}}.shape[{int(not first)}], {width})"
     if kind == "lstm":
@@ -62,7 +72,7 @@ def _recurrent(draft: Draft) -> Made:
     options = f"False, 1, 0.0, False, False, {first}"
     last = draft.rng.choice(["[0]", "[1]"])
     text = f"torch.{kind}({{0}}, {state}, [{{1}}, {{2}}], {options}){last}"
-    return Made(text, (x, given, kept), rough=True)
+    return Made(text, operands, rough=True)
 
 
 @production("layers", "attention")

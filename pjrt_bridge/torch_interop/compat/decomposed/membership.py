@@ -1,4 +1,4 @@
-"""`isin` of floating-point numbers that finds them beside NaN.
+"""A decomposition of `isin` that finds floating-point numbers where others are NaN.
 
 Torch's decomposition searches in the sorted numbers by halves, and misses numbers where it compares
 one with NaN.
@@ -28,7 +28,8 @@ def _is_in(
 ) -> Any:
     if assume_unique or not test_elements.is_floating_point():
         return isin(elements, test_elements, assume_unique=assume_unique, invert=invert)
-    # Infinity, which is sorted last, in the place of NaN, which nothing is equal to.
+    # NaN equals nothing. Infinity, which is sorted last as it is, stands in its place, and is found
+    # only where it is among the numbers itself.
     numbers = torch.where(test_elements.isnan(), torch.inf, test_elements)
     found = isin(elements, numbers)
     found = found & ((elements != torch.inf) | (test_elements == torch.inf).any())

@@ -250,7 +250,7 @@ def gathered(use: Use) -> PaddedDims:
 
 
 def same_rows(use: Use, one: PaddedDims, other: PaddedDims, besides: int) -> None:
-    """Have dimensions of two values be padded alike, but for one."""
+    """Require that two values are padded alike in all dimensions but one."""
     use.same(dropped_one(one, besides), dropped_one(other, besides))
 
 
