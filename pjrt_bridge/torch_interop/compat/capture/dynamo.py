@@ -33,6 +33,7 @@ from torch.optim import adagrad, adam, rmsprop, sgd
 from pjrt_bridge.torch_interop.compat.capture.causal_masks import trace_causal_masks
 from pjrt_bridge.torch_interop.compat.capture.convolution_choice import choose_for_all_sizes
 from pjrt_bridge.torch_interop.compat.capture.guards import in_words
+from pjrt_bridge.torch_interop.compat.capture.kept_writes import keep_writes_into_numbers
 from pjrt_bridge.torch_interop.compat.capture.numbers_in_tensors import trace_numbers_in_tensors
 from pjrt_bridge.torch_interop.compat.capture.positions_in_tensors import (
     trace_positions_in_tensors,
@@ -294,6 +295,7 @@ choose_for_all_sizes(_is_traced_for_pjrt)
 keep_sizes_of_views(_is_traced_for_pjrt)
 lay_out_transforms(_is_traced_for_pjrt)
 leave_calculations_to_python()
+keep_writes_into_numbers()
 
 
 def _in_one_line(text: str) -> str:

@@ -124,8 +124,8 @@ def tensor_of(number: Any, dtype: torch.dtype) -> Tensor:
 def _by_tensors(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """The rule of an operator of a tensor and a number by that of two tensors."""
 
-    def rule(x: Tensor, number: Any, alpha: Any = 1) -> Any:
-        return NotImplemented if alpha != 1 else function(x, number)
+    def rule(x: Tensor, number: Any) -> Any:
+        return function(x, number)
 
     return rule
 
@@ -146,18 +146,42 @@ def _of_half(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return rule
 
 
-def _add(x: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    if alpha == 1 and not isinstance(other, Tensor):
-        return _of_half(torch.add)(x, other)
-    scaled = isinstance(alpha, SymFloat) and isinstance(other, Tensor)
-    return x + other * alpha if scaled and other.dtype.is_floating_point else NotImplemented
+def _sum(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The rule of a sum or difference, whose second operand is multiplied by `alpha`.
+
+    Torch forgets `alpha` where it lifts a number that is added.
+    """
+
+    def rule(x: Any, other: Any, alpha: Any = 1) -> Any:
+        if not isinstance(x, Tensor) or isinstance(alpha, bool | complex):
+            return NotImplemented
+        if isinstance(other, Tensor):
+            scaled = isinstance(alpha, SymFloat) and other.dtype.is_floating_point
+            return function(x, other * alpha) if scaled else NotImplemented
+        if isinstance(alpha, float | SymFloat) and not _is_real(x, other):
+            return NotImplemented
+        number = other if isinstance(alpha, int) and alpha == 1 else other * alpha
+        made = _of_half(function)(x, number)
+        return function(x, number) if made is NotImplemented and number is not other else made
+
+    return rule
 
 
-def _sub(x: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    if alpha == 1 and not isinstance(other, Tensor):
-        return _of_half(torch.sub)(x, other)
-    scaled = isinstance(alpha, SymFloat) and isinstance(other, Tensor)
-    return x - other * alpha if scaled and other.dtype.is_floating_point else NotImplemented
+def _is_real(x: Tensor, number: Any) -> bool:
+    """Whether a sum of both is of floating-point or complex numbers."""
+    return x.dtype.is_floating_point or x.dtype.is_complex or isinstance(number, float | SymFloat)
+
+
+def _difference_from(x: Tensor, number: Any, alpha: Any = 1) -> Any:
+    """`number - alpha * x`."""
+    if x.dtype is torch.bool or isinstance(alpha, bool | complex):
+        return NotImplemented
+    if not _is_real(x, number):
+        return NotImplemented
+    exact = x.dtype.is_floating_point or x.dtype.is_complex
+    made = x.dtype if exact else torch.get_default_dtype()
+    half = made in (torch.float16, torch.bfloat16)
+    return (x.to(torch.float32 if half else made) * -alpha + number).to(made)
 
 
 def _addcmul(x: Tensor, first: Tensor, second: Tensor, *, value: Any = 1) -> Any:
@@ -245,8 +269,8 @@ _OF_INTEGERS = (SymFloat, SymInt)
 _TAKING_INTEGERS = (_clamp, _clamp_max, _fill)
 
 _RULES: dict[str, Callable[..., Any]] = {
-    "add.Scalar": _by_tensors(torch.add),
-    "add.Tensor": _add,
+    "add.Scalar": _sum(torch.add),
+    "add.Tensor": _sum(torch.add),
     "addcdiv.default": _addcdiv,
     "addcmul.default": _addcmul,
     "clamp.default": _clamp,
@@ -263,6 +287,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "mul.Tensor": _of_half(torch.mul),
     "pow.Scalar": _power_of,
     "pow.Tensor_Scalar": _power,
-    "sub.Scalar": _by_tensors(torch.sub),
-    "sub.Tensor": _sub,
+    "rsub.Scalar": _difference_from,
+    "sub.Scalar": _sum(torch.sub),
+    "sub.Tensor": _sum(torch.sub),
 }
