@@ -26,9 +26,11 @@ from pjrt_bridge.torch_interop.compat.aot.autograd_metadata import (
     static_inputs,
 )
 from pjrt_bridge.torch_interop.compat.aot.export import (
+    conditions,
     constants_without_numbers,
     decomposed,
     export_joint,
+    is_met,
     promise_alike,
     trace,
     with_module,
@@ -177,6 +179,7 @@ __all__ = [
     "checked_value",
     "compile_id",
     "compiled_numbers",
+    "conditions",
     "constants_without_numbers",
     "decomposed",
     "decompositions",
@@ -217,6 +220,7 @@ __all__ = [
     "is_dense",
     "is_flex_attention",
     "is_forward_mode",
+    "is_met",
     "is_number",
     "is_observed",
     "is_operator",

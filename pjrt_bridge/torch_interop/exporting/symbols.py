@@ -77,11 +77,13 @@ class Symbols:
         sizes: that a caller states, one for each symbol of torch's.
         examples: by name the size in the example, as far as the program has one.
         shapes: of arguments with symbolic sizes, by name, with the texts of the sizes.
+        conditions: expressions of torch's symbols, which held when the model was traced.
     """
 
     sizes: Sequence[StatedSize] = ()
     examples: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    conditions: Sequence[Any] = ()
 
     @classmethod
     def of(
@@ -145,6 +147,7 @@ class Symbols:
                 for source in inputs
                 if compat.symbols_of_sizes(source.value)
             },
+            compat.conditions(program),
         )
 
     @property
@@ -156,8 +159,8 @@ class Symbols:
         """The choices of sizes, checked.
 
         Raises:
-            OptionError: no choice where there are dynamic dimensions, a missing or unknown name, or
-                a size outside the limits.
+            OptionError: no choice where there are dynamic dimensions, a missing or unknown name, a
+                size outside the limits, or sizes for which the model does something else.
         """
         if not self.sizes and sizes is None:
             return [{}]
@@ -182,7 +185,31 @@ class Symbols:
                         f"export: sizes: found {size.name}={chosen[size.name]}, expected "
                         f"{size.range}, which is what torch.export traced the model for"
                     )
+            self._check_conditions(chosen)
         return [dict(chosen) for chosen in sizes]
+
+    def _check_conditions(self, chosen: Mapping[str, int]) -> None:
+        """Refuse sizes for which the model was not traced.
+
+        What a program computes there may be something else: a branch that depends on a size was
+        decided for the example.
+        """
+        values = self._values(chosen)
+        for condition in self.conditions:
+            if not compat.is_met(condition, values):
+                stated = ", ".join(f"{name}={size}" for name, size in chosen.items())
+                text = condition
+                for size in self.sizes:
+                    text = size.text(text)
+                raise OptionError(
+                    f"export: sizes: found {stated}, expected sizes for which {text} is true, as "
+                    "it was when torch.export traced the model; trace the model anew with an "
+                    "example of these sizes"
+                )
+
+    def _values(self, chosen: Mapping[str, int]) -> dict[Any, int]:
+        """The values of torch's symbols."""
+        return {size.symbol: size.tell(chosen[size.name]) or 0 for size in self.sizes}
 
     def specialized(
         self, module: fx.GraphModule, captured: CapturedGraph, chosen: Mapping[str, int], keys: int
@@ -194,7 +221,7 @@ class Symbols:
         """
         if not self.sizes:
             return module
-        values = {size.symbol: size.tell(chosen[size.name]) or 0 for size in self.sizes}
+        values = self._values(chosen)
         arguments: list[Any] = []
         for source in captured.sources:
             value = source.value

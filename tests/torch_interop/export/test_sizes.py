@@ -310,3 +310,43 @@ def test_memory_of_a_whole_argument_is_addressed_at_every_size(client: Client) -
     ).load_on(client)
     for x in (example, other):
         equal(model(x), Addressed()(x))
+
+
+class LastThird(nn.Module):
+    """Torch takes the lengths of all parts for equal if they are equal in the example."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.tensor_split(3)[-1]
+
+
+class Branches(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * 2 + y.sum() if x.shape[0] % 2 == y.shape[0] % 2 else x
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_sizes_that_make_the_model_do_something_else_are_refused(
+    loaded: bool, client: Client
+) -> None:
+    cases: list[tuple[nn.Module, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
+        (LastThird(), (3,), (3,), (4,)),
+        (Branches(), (4, 6), (7, 3), (7, 4)),
+    ]
+    for model, example, taken, refused in cases:
+        names = ("x", "y")[: len(example)]
+        program = torch.export.export(
+            model,
+            tuple(torch.arange(float(size)) for size in example),
+            dynamic_shapes={name: {0: Dim.DYNAMIC} for name in names},
+        )
+        if loaded:
+            file = io.BytesIO()
+            torch.export.save(program, file)
+            program = torch.export.load(io.BytesIO(file.getvalue()))
+        keys = [f"{name}.0" for name in names]
+        exported = export(program, sizes=[dict(zip(keys, taken, strict=True))])
+        given = [torch.arange(float(size)) for size in taken]
+        with exported.load_on(client) as running:
+            equal(running(*given), model(*given))
+        with pytest.raises(OptionError, match=r"x\.0=\d.*expected sizes for which .*x\.0"):
+            export(program, sizes=[dict(zip(keys, refused, strict=True))])

@@ -72,6 +72,24 @@ def _each_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return pytree.tree_map_only(torch.Tensor, once, (args, kwargs))
 
 
+def conditions(program: torch.export.ExportedProgram) -> list[Any]:
+    """What torch.export took for true of symbolic sizes when it traced, as expressions.
+
+    Limits of one symbol are not among them, but in the program's `range_constraints`.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        sizes: Any = getattr(node.meta.get("val"), "shape", ())
+        for size in sizes:
+            if is_symbolic(size):
+                return [guard.expr for guard in size.node.shape_env.guards]
+    return []
+
+
+def is_met(condition: Any, values: Mapping[Any, int]) -> bool:
+    """Whether such a condition may hold for these values of symbols."""
+    return bool(condition.subs(dict(values)) != False)  # noqa: E712
+
+
 def constants_without_numbers(program: torch.export.ExportedProgram) -> list[str]:
     """Constants of an exported program that are tensors of its tracing: nobody has their numbers.
 
