@@ -12,7 +12,9 @@ import torch
 from tests.differential.observing import Call, Seen
 
 WRONG = "wrong"
+SHARED = "shared"
 LAYOUT = "layout"
+SEVERITIES = (WRONG, SHARED, LAYOUT)
 
 _TOLERANCE = {
     torch.float64: 1e-11,
@@ -34,16 +36,20 @@ class Difference:
         call: number of the call.
         place: which result or argument.
         text: what it is.
+        shared: PyTorch's own compiler has it, too.
     """
 
     kind: str
     call: int
     place: str
     text: str
+    shared: bool = False
 
     @property
     def severity(self) -> str:
         """The class in which it is reported."""
+        if self.shared:
+            return SHARED
         return LAYOUT if self.kind in ("strides", "offset", "resizable") else WRONG
 
     @property

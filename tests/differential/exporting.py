@@ -19,7 +19,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from pjrt_bridge.errors import NotExportable, SignatureMismatch
+from pjrt_bridge.errors import NotExportable, OptionError, SignatureMismatch
 from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.registry import client
 from pjrt_bridge.torch_interop import compat, export
@@ -151,9 +151,10 @@ class Exporting:
                 if isinstance(leaf, torch.Tensor)
                 for dim, size in enumerate(leaf.shape)
             }
-            inside = all(size.tell(found[size.name]) is not None for size in symbols.sizes)
-            if inside and _numbers(row) == _numbers(pytree.tree_leaves(given[0])):
-                chosen[number] = {size.name: found[size.name] for size in symbols.sizes}
+            stated = {size.name: found[size.name] for size in symbols.sizes}
+            alike = _numbers(row) == _numbers(pytree.tree_leaves(given[0]))
+            if alike and _is_taken(symbols, stated):
+                chosen[number] = stated
         sizes = [dict(items) for items in {tuple(row.items()): None for row in chosen.values()}]
         if not symbols.sizes or not sizes:
             raise Refused("no dynamic sizes")
@@ -234,6 +235,15 @@ def _making(program: ExportedProgram) -> Iterator[None]:
         except Exception as error:
             raise Refused(f"torch.export: {type(error).__name__}") from error
         raise
+
+
+def _is_taken(symbols: Symbols, sizes: dict[str, int]) -> bool:
+    """Whether the bridge makes a model of these sizes."""
+    try:
+        symbols.choices([sizes])
+    except OptionError:
+        return False
+    return True
 
 
 def _ask_torch(run: Callable[..., Any], given: list[Any]) -> None:

@@ -15,8 +15,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pjrt_bridge.errors import DeviceError
-from tests.differential import noise
+from tests.differential import excusing, noise
 from tests.differential.comparing import (
+    SEVERITIES,
     Difference,
     described,
     differences,
@@ -28,7 +29,7 @@ from tests.differential.laying_out import laid_out
 from tests.differential.messages import Answer, Found, packed
 from tests.differential.modes import Mode, choose, device_programs, host_operators
 from tests.differential.observing import Call, Seen, execute, observe
-from tests.differential.oracles import OF_LAYOUT, PARTITIONED, oracles_of
+from tests.differential.oracles import OF_LAYOUT, oracles_of
 from tests.differential.residing import on_device
 from tests.differential.threads import observe_threads
 from tests.differential.using import WEIGHTED
@@ -204,51 +205,18 @@ class Judge:
             scattered = noise.within_scatter(self._program, self._namespace, found, wrong)
             self.answer.rounding += len(scattered)
             wrong = [item for item in wrong if item not in scattered]
+        shared: list[Difference] = []
         for oracle in oracles_of(mode):
-            if not wrong:
-                break
-            if oracle == PARTITIONED and any("exception" not in item.kind for item in wrong):
+            if not excusing.asks(oracle, wrong):
                 continue
-            if oracle in OF_LAYOUT and all(item.severity == "wrong" for item in wrong):
-                break
             calls = laid_out(self._oracle(oracle, mode), rule)
-            theirs = {item.key for item in self._differences(found, calls)}
-            laid = {
-                (item.call, f"{item.place} after use")
-                for item in wrong
-                if item.kind == "strides" and item.key not in theirs
-            }
-            own = [
-                item
-                for item in wrong
-                if item.key in theirs
-                # Where elements lie decides which of them a result has that is resized.
-                or (
-                    oracle in OF_LAYOUT
-                    and item.severity == "wrong"
-                    and (item.call, item.place) not in laid
-                )
-            ]
-            # Where torch itself lost an alias, the result lies elsewhere.
-            lost = {
-                (item.call, place)
-                for item in wrong
-                if item.kind == "alias" and item not in own
-                for place in item.place.split(" and ")
-            }
-            # Where torch itself raises, arguments are as far as each backend had come.
-            raised = {item.call for item in wrong if item.kind == "exception" and item not in own}
-            own = [
-                item
-                for item in own
-                if item.call not in raised
-                and (item.kind != "offset" or (item.call, item.place) not in lost)
-            ]
+            said = excusing.excused(oracle, wrong, self._differences(found, calls), calls, found)
             self.answer.torches += [
-                f"{oracle}: {item.kind}: {mode.name} {item}" for item in wrong if item not in own
+                f"{oracle}: {item.kind}: {mode.name} {item}" for item in said.torches
             ]
-            wrong = own
-        return wrong
+            wrong = said.own
+            shared += said.shared
+        return [*wrong, *shared]
 
     def _oracle(self, name: str, mode: Mode) -> list[Call]:
         """What torch gives in this way without the bridge."""
@@ -303,7 +271,7 @@ def _note(judge: Judge, mode: Mode) -> None:
         text = f"{described(error)} ({' | '.join(line.strip() for line in last)})"
         wrong = [Difference("the fuzzer itself", 0, "run", text)]
     if wrong:
-        first, *others = sorted(wrong, key=lambda item: item.severity != "wrong")
+        first, *others = sorted(wrong, key=lambda item: SEVERITIES.index(item.severity))
         judge.answer.failures.append(
             Found(
                 packed(mode),

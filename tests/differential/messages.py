@@ -41,7 +41,7 @@ class Found:
     Attributes:
         mode: in which it is, packed.
         mode_name: of it.
-        severity: "wrong" or "layout".
+        severity: "wrong", "layout", or "shared" where PyTorch's own compiler is wrong, too.
         kind: of the difference, which shrinking keeps.
         text: what it is.
         others: further differences.

@@ -88,7 +88,13 @@ _COMPLEX_PRODUCTS = tuple(
 )
 """Kernels multiply complex numbers that are not finite by the rule of C, or part by part."""
 
-_NOT_OF_INFINITIES = ("aten::gelu", "aten::var_mean", "aten::std_mean", "aten::_fft_")
+_NOT_OF_INFINITIES = (
+    "aten::gelu",
+    "aten::var_mean",
+    "aten::std_mean",
+    "aten::_fft_",
+    "aten::_scaled_dot_product_",
+)
 """Kernels of these subtract infinities, or multiply them by 0, or do not, by the element type."""
 
 
@@ -103,7 +109,8 @@ def _free_of_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> tor
         finite = all(bool(item.isfinite().all()) for item in factors)
         return None if finite else torch.ones_like(result, dtype=torch.bool)
     if name.startswith(_NOT_OF_INFINITIES):
-        return None if bool(args[0].isfinite().all()) else torch.ones_like(result, dtype=torch.bool)
+        finite = all(bool(item.isfinite().all()) for item in args if isinstance(item, torch.Tensor))
+        return None if finite else torch.ones_like(result, dtype=torch.bool)
     if name == "aten::convolution_backward":
         finite = all(bool(item.isfinite().all()) for item in args[:3])
         return None if finite else torch.ones_like(result, dtype=torch.bool)

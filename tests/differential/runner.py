@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -29,6 +29,7 @@ LIMIT = 90.0
 
 CRASH = "crash"
 HANG = "hang"
+EAGER = "eager mode"
 
 _ENVIRONMENTS: tuple[dict[str, str], ...] = (
     {},
@@ -232,6 +233,11 @@ class Runner:
             ignored=settings.ignored,
         )
         answer = worker.ask(request, environment)
+        if any(failure.kind == CRASH for failure in answer.failures):
+            # Without a mode it runs in eager mode alone.
+            alone = worker.ask(replace(request, count=0), environment)
+            if any(failure.kind == CRASH for failure in alone.failures):
+                answer = Answer(torches=[f"{EAGER}: {CRASH}: {alone.failures[0].text}"])
         ran = RanProgram(index, answer)
         for failure in answer.failures:
             ran.tests.append(self._test(worker, index, failure, environment))

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -222,14 +223,35 @@ def test_exported_models_write_into_arguments(
     assert {(item.kind, item.place) for item in judge.run(mode)} == {("value", "x0")}
 
 
-def test_a_process_that_dies_is_a_failure_of_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+def test_a_process_that_dies_is_a_failure_of_its_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # It answers where the program has no mode to run in.
+    script = tmp_path / "worker"
+    answer = """case "$line" in *'"count": 0'*) echo '{"failures": []}';; esac"""
+    script.write_text(f"#!/bin/sh\nread line\n{answer}\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
     worker = Worker()
-    ran = Runner(Settings(shrinking=0)).one(worker, 7)
+    try:
+        ran = Runner(Settings(shrinking=0)).one(worker, 7)
+    finally:
+        worker.stop()
     assert [failure.kind for failure in ran.answer.failures] == ["crash"]
     report = Report(0)
     report.add(ran)
     assert report.classes == {"wrong: crash": 1}
+
+
+def test_a_program_that_ends_the_process_in_eager_mode_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    ran = Runner(Settings(shrinking=0)).one(Worker(), 7)
+    report = Report(0)
+    report.add(ran)
+    assert not report.failures
+    assert report.torches == {"eager mode: crash": 1}
 
 
 def test_pairs_of_features_are_counted(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -26,21 +26,22 @@ def _out_of_other_size(result: torch.Tensor) -> None:
     torch.where(other.bool(), other, other, out=result)
 
 
-def _held(result: torch.Tensor) -> int:
-    """How many elements of memory a result reaches, or has, whichever are fewer."""
+def _reached(result: torch.Tensor) -> int:
+    """How many elements of memory a result reaches."""
     # Not the size of the storage: that of a view may be larger than in eager mode.
     if not result.numel():
         return 0
     steps = zip(result.shape, result.stride(), strict=True)
-    reached = 1 + sum((size - 1) * step for size, step in steps)
-    return min(result.numel(), reached)
+    return 1 + sum((size - 1) * step for size, step in steps)
 
 
 def _resized(result: torch.Tensor, count: int) -> None:
-    old = _held(result)
+    reached = _reached(result)
+    # In gaps between its elements lies whatever was there.
+    known = reached if reached <= result.numel() else 0
     result.resize_(count)
-    # What lies behind the old elements is whatever was there.
-    result[old:].fill_(1)
+    # And behind them.
+    result[known:].fill_(1)
 
 
 def _grown(result: torch.Tensor) -> None:
@@ -49,7 +50,7 @@ def _grown(result: torch.Tensor) -> None:
 
 def _shrunk(result: torch.Tensor) -> None:
     # On device `pjrt` no storage grows that others share, as it would where elements overlap.
-    _resized(result, max(_held(result) - 1, 0))
+    _resized(result, max(min(_reached(result), result.numel()) - 1, 0))
 
 
 def _transposed(result: torch.Tensor) -> None:
