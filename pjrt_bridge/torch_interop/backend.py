@@ -82,6 +82,7 @@ def pjrt(
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)
+    compat.keep_own_backward(graph)
     written = compat.WrittenArguments()
     leave = partial(compiler.leave_to_pytorch, graph, example_inputs, _OVERLAPPING)
     try:

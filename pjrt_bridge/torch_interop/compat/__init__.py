@@ -42,6 +42,7 @@ from pjrt_bridge.torch_interop.compat.aot.overlapping import (
     WrittenArguments,
     apart_or,
 )
+from pjrt_bridge.torch_interop.compat.aot.own_backward import keep_own_backward
 from pjrt_bridge.torch_interop.compat.aot.pure_functions import export_divided, export_plain
 from pjrt_bridge.torch_interop.compat.aot.tracing import errors_unlogged
 from pjrt_bridge.torch_interop.compat.capture.dynamo import (
@@ -227,6 +228,7 @@ __all__ = [
     "is_ragged",
     "is_same_size",
     "is_symbolic",
+    "keep_own_backward",
     "label",
     "least",
     "leave_alone",

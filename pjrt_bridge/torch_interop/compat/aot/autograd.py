@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop.compat.aot.overlapping import (
     guard_places,
     watched_arguments,
 )
+from pjrt_bridge.torch_interop.compat.aot.overlapping_tangents import keep_tangents_apart
 from pjrt_bridge.torch_interop.compat.aot.repeated_views import keep_places_of_views
 from pjrt_bridge.torch_interop.compat.aot.returned_arguments import keep_places_of_results
 from pjrt_bridge.torch_interop.compat.decomposed.accelerator_attention import CHOOSING
@@ -343,3 +344,4 @@ promise_bools()
 
 keep_places_of_views()
 keep_places_of_results()
+keep_tangents_apart()
