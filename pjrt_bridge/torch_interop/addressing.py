@@ -48,3 +48,13 @@ def is_copy_around_argument(node: fx.Node) -> bool:
     found = list(sharing_storage(node))
     is_given = found[-1].op != "call_function"
     return is_given and any(str(item.target) in _COPYING for item in found)
+
+
+def addressed_storages(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes whose storage such a node addresses, or that it is a copy of."""
+    return {
+        sharing
+        for node in graph.nodes
+        if addresses_storage(node)
+        for sharing in sharing_storage(node.all_input_nodes[0])
+    }

@@ -14,6 +14,7 @@ from bisect import bisect
 
 from torch import fx
 
+from pjrt_bridge.torch_interop.addressing import addressed_storages
 from pjrt_bridge.torch_interop.passes.sections.section import (
     READS,
     WRITES,
@@ -71,9 +72,11 @@ def join_written_sections(graph: fx.Graph) -> None:
 
 def _read_sources(graph: fx.Graph, sections: _Sections) -> None:
     """Read what was written where it comes from, and all else of the value before."""
+    addressed = addressed_storages(graph)
     for node in list(graph.nodes):
         read = section_of(node, READS)
-        if read is None or any(user.op == "output" for user in node.users):
+        # What addresses the storage of a section sees the rest of the value, too.
+        if read is None or node in addressed or any(user.op == "output" for user in node.users):
             continue
         whole = read.whole
         while (written := sections.written(whole)) is not None and written.dim == read.dim:

@@ -200,6 +200,17 @@ def test_results_that_are_parts_keep_their_strides() -> None:
     torch.testing.assert_close(found, expected, check_stride=True)
 
 
+def test_what_addresses_the_storage_of_a_section_sees_the_others() -> None:
+    def sections(x):
+        y = x.clone()
+        first, rest = y[:, :1], y[:, 1:]
+        first.mul_(3)
+        return rest.as_strided((y.shape[0], 2), y.stride(), 0) * 2, rest.t()[0] * 2
+
+    found, expected = compiled(sections)(X), sections(X)
+    torch.testing.assert_close(found, expected)
+
+
 PLACES = st.one_of(
     st.integers(-5, 4),
     st.builds(slice, st.integers(0, 4), st.integers(1, 6), st.integers(1, 3)),
