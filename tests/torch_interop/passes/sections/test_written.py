@@ -205,7 +205,7 @@ def test_what_addresses_the_storage_of_a_section_sees_the_others() -> None:
         y = x.clone()
         first, rest = y[:, :1], y[:, 1:]
         first.mul_(3)
-        return rest.as_strided((y.shape[0], 2), y.stride(), 0) * 2, rest.t()[0] * 2
+        return rest.as_strided((3, 2), (24, 4), 0) * 2, rest[:, 0] * 2
 
     found, expected = compiled(sections)(X), sections(X)
     torch.testing.assert_close(found, expected)
