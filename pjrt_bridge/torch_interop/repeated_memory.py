@@ -31,6 +31,28 @@ def repeats(tensor: Any) -> bool:
     return not lie_apart(tensor.shape, tensor.stride())
 
 
+def share_memory(one: Any, other: Any) -> bool:
+    """Whether two fake tensors may have an element in one place.
+
+    Of symbolic sizes only the memory is compared, and not which part of it each has.
+    """
+    if _identity(one) is None or _identity(one) != _identity(other):
+        return False
+    (start, stop), (begin, end) = _part(one), _part(other)
+    known = all(isinstance(bound, int) for bound in (start, stop, begin, end))
+    return not known or (start < end and begin < stop)
+
+
+def _part(tensor: torch.Tensor) -> tuple[Any, Any]:
+    """The first byte of a tensor in its storage, and the one behind the last."""
+    start = tensor.storage_offset()
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    if any(isinstance(size, int) and size == 0 for size in tensor.shape):
+        return start * tensor.itemsize, start * tensor.itemsize
+    stop = start + 1 + sum((size - 1) * step for size, step in sizes)
+    return start * tensor.itemsize, stop * tensor.itemsize
+
+
 def views_of(node: fx.Node, value_of: ValueOf) -> list[fx.Node]:
     """A tensor as a chain of views: what made its memory, its views in order, the tensor itself."""
     found = [node]

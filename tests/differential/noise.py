@@ -97,6 +97,9 @@ _NOT_OF_INFINITIES = (
 )
 """Kernels of these subtract infinities, or multiply them by 0, or do not, by the element type."""
 
+_UNSET_FOR_NONE = ("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward")
+"""Kernels of these leave the mean over no rows as it was in memory."""
+
 
 def _free_of_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> torch.Tensor | None:
     """Which elements of a result may be NaN or not, as the kernel likes; None: none.
@@ -104,6 +107,8 @@ def _free_of_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> tor
     Some kernels of convolution multiply the zeros of the padding by the weight, others leave them
     out, by the element type, the sizes and the groups. That is seen where a weight is not finite.
     """
+    if name in _UNSET_FOR_NONE and args[0].numel() == 0:
+        return torch.ones_like(result, dtype=torch.bool)
     if name in _COMPLEX_PRODUCTS:
         factors = [item for item in args if isinstance(item, torch.Tensor) and item.is_complex()]
         finite = all(bool(item.isfinite().all()) for item in factors)

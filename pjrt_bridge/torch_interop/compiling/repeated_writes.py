@@ -1,6 +1,7 @@
-"""Writes through views with repeated memory, in graphs of Dynamo: PyTorch has to run these graphs.
+"""Writes of several values into one place, in graphs of Dynamo: PyTorch has to run these graphs.
 
-Functionalization (torch 2.13) gives other values for them, or raises.
+Functionalization (torch 2.13) gives other values for them, or raises. There are writes through a
+view in which memory repeats, and writes into the tensors of a list, some of which share memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import fx
 
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat, nodes
-from pjrt_bridge.torch_interop.repeated_memory import repeats, views_of
+from pjrt_bridge.torch_interop.repeated_memory import repeats, share_memory, views_of
 
 _IN_PLACE = frozenset(
     getattr(operator, name)
@@ -38,18 +39,47 @@ _IN_PLACE = frozenset(
 
 
 def repeated_write(graph: fx.GraphModule) -> FallbackReason | None:
-    """The first write into a tensor whose memory repeats, or into a part of one, as a reason."""
+    """The first of these writes, as a reason."""
     for module in graph.modules():
         for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
-            if any(map(_is_repeated, _written(node))):
-                return FallbackReason(
-                    compat.label(node.target) if node.op == "call_function" else str(node.target),
-                    "it writes through a view in which several elements lie in one place, such as "
-                    "expand gives; clone() the view before, or write into what it was made of",
-                    "refused",
-                    nodes.source_line(node),
-                )
+            written = _written(node)
+            if any(map(_is_repeated, written)):
+                return _reason(node, _REPEATED)
+            if len(written) > 1 and _is_in_turn(node):
+                return _reason(node, _IN_TURN)
     return None
+
+
+_REPEATED = (
+    "it writes through a view in which several elements lie in one place, such as expand gives; "
+    "clone() the view before, or write into what it was made of"
+)
+
+_IN_TURN = (
+    "it writes into the tensors of a list in turn, and one of them shares memory with another one; "
+    "write into each of them by an operator of its own"
+)
+
+
+def _reason(node: fx.Node, text: str) -> FallbackReason:
+    name = compat.label(node.target) if node.op == "call_function" else str(node.target)
+    return FallbackReason(name, text, "refused", nodes.source_line(node))
+
+
+def _is_in_turn(node: fx.Node) -> bool:
+    """Whether what is written first is read, or written over, for a later tensor of the lists."""
+    lists = [
+        item for item in (*node.args, *node.kwargs.values()) if isinstance(item, (list, tuple))
+    ]
+    given = [(at, one) for item in lists for at, one in enumerate(item) if isinstance(one, fx.Node)]
+    written = (
+        [item for item in enumerate(lists[0]) if isinstance(item[1], fx.Node)] if lists else []
+    )
+    return any(
+        at < place and share_memory(_value(one), _value(other))
+        for at, one in written
+        for place, other in given
+    )
 
 
 def _is_repeated(node: fx.Node) -> bool:

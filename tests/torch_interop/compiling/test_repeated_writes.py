@@ -110,3 +110,44 @@ def test_other_writes_stay_on_the_device() -> None:
     assert torch.equal(compiled(other_writes)(found), other_writes(expected))
     assert torch.equal(found, expected)
     assert_compiled("inference")
+
+
+def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    torch._foreach_add_([x, y], 2)
+    return x + 1
+
+
+def twice(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    torch._foreach_mul_([x, y, x], 2)
+    return x + 1
+
+
+def copied(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    torch._foreach_copy_([y, x.view(-1)[:2]], [y * 2, y])
+    return x + 1
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+@pytest.mark.parametrize("function", [added, twice, copied])
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_lists_are_written_in_turn(function: Callable[..., Any], overlapping: bool) -> None:
+    on_device = torch.compile(function, backend="pjrt")
+    for count in (6, 8):
+        sides = []
+        for run in (on_device, function):
+            memory = torch.arange(count + 4.0)
+            x = memory[:count].view(2, -1)
+            y = memory[count - 2 : count] if overlapping else memory[count : count + 2]
+            sides.append((run(x, y), memory))
+        torch.testing.assert_close(*sides)
+
+
+def test_lists_of_parts_of_one_tensor_stay_on_the_device() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._foreach_add_([x[0], x[1]], [x[0], x[1]])
+        torch._foreach_mul_(list(x.view(-1).split(2)), 3)
+        return x
+
+    sides = [run(torch.arange(6.0).view(2, 3)) for run in (compiled(function), function)]
+    torch.testing.assert_close(*sides)
+    assert_compiled("inference")

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch._functorch._aot_autograd.schemas import MemoryFormatMeta
 
+from pjrt_bridge.runtime.transfers.apart import lie_apart
+
 
 def keep_tangents_apart() -> None:
     """Have AOTAutograd, with any backend, lay such gradients out without gaps or overlaps."""
@@ -23,19 +25,13 @@ def keep_tangents_apart() -> None:
         return
 
     def from_tensor(t: Tensor, force_use_memory_format: bool = False) -> Any:
-        return before(t, force_use_memory_format or may_overlap(t))
+        return before(t, force_use_memory_format or _overlaps(t))
 
     kind.from_tensor = staticmethod(from_tensor)
 
 
-def may_overlap(tensor: Tensor) -> bool:
-    """Whether elements of a tensor may share memory, by its strides; not for symbolic ones."""
+def _overlaps(tensor: Tensor) -> bool:
+    """Whether elements of a tensor share memory; not for symbolic sizes, which torch sees to."""
     if tensor.layout is not torch.strided or tensor._has_symbolic_sizes_strides:
         return False
-    reached = 0
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1:
-            if stride <= reached:
-                return True
-            reached += (size - 1) * stride
-    return False
+    return not lie_apart(tensor.shape, tensor.stride())

@@ -6,11 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
-
-from pjrt_bridge.torch_interop.compat.aot.overlapping_tangents import may_overlap
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -38,20 +34,3 @@ def test_each_element_has_its_gradient(
             (result * torch.arange(result.numel()).view(result.shape)).sum().backward()
             gradients.append(x.grad)
         torch.testing.assert_close(*gradients)
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(min_value=0, max_value=4), st.integers(min_value=0, max_value=7)),
-        max_size=4,
-    )
-)
-def test_what_overlaps_is_found(dimensions: list[tuple[int, int]]) -> None:
-    sizes = [size for size, _ in dimensions]
-    strides = [stride for _, stride in dimensions]
-    reach = 1 + sum(max(size - 1, 0) * stride for size, stride in dimensions)
-    places = torch.arange(reach).as_strided(sizes, strides)
-    if places.flatten().unique().numel() < places.numel():
-        assert may_overlap(places)
-    if places.is_contiguous() and places.numel() > 1:
-        assert not may_overlap(places)
