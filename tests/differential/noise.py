@@ -167,7 +167,9 @@ class _Noise(TorchDispatchMode):
             for one, other in zip(leaves, wide, strict=True)
         ]
         if self._shift % 2:
-            noisy = [_unlike(name, args, *pair) for pair in zip(leaves, noisy, strict=True)]
+            # Where one such kernel follows another, numbers would come back.
+            always = self._shift % 4 == 3
+            noisy = [_unlike(name, args, *pair, always) for pair in zip(leaves, noisy, strict=True)]
         for old, new in zip(leaves, noisy, strict=True):
             if new is not None:
                 with suppress(RuntimeError):
@@ -205,8 +207,16 @@ def _is_traced() -> bool:
     return active_fake_mode() is not None or get_proxy_mode() is not None
 
 
-def _unlike(name: str, args: Sequence[Any], old: Any, new: Any) -> Any:
-    """A result with NaN where another kernel may give it, and numbers where it may give these."""
+def _unlike(name: str, args: Sequence[Any], old: Any, new: Any, always: bool) -> Any:
+    """A result with NaN where another kernel may give it, and numbers where it may give these.
+
+    Args:
+        name: of the operator.
+        args: of it.
+        old: its result.
+        new: with noise; None where that is the same.
+        always: NaN stays NaN.
+    """
     if not isinstance(old, torch.Tensor):
         return new
     free = _free_of_kernel(name, args, old)
@@ -216,7 +226,8 @@ def _unlike(name: str, args: Sequence[Any], old: Any, new: Any) -> Any:
     is_complex = old.is_complex()
     if is_complex:
         free, old, kept = free[..., None], torch.view_as_real(old), torch.view_as_real(kept)
-    other = torch.where(free, torch.where(old.isnan(), 0, torch.nan).to(old.dtype), kept)
+    changed = torch.where(old.isnan() & (not always), 0, torch.nan)
+    other = torch.where(free, changed.to(old.dtype), kept)
     return torch.view_as_complex(other) if is_complex else other
 
 
