@@ -109,6 +109,7 @@ def excused(
         for item in wrong
         if item not in own
         and item.kind in _SILENT
+        and (item.call, item.place) not in laid
         and found[item.call].error is None
         and oracle not in OF_LAYOUT
     ]

@@ -33,6 +33,11 @@ def test_layouts_are_excused_and_values_are_not() -> None:
     assert (shared.key, shared.severity) == (VALUE.key, "shared")
 
 
+def test_what_a_caller_makes_of_an_excused_layout_is_excused() -> None:
+    used = Difference("value", 0, "result after use", "1, not 2")
+    assert said([STRIDES, used], []) == Excused([], [], [STRIDES, used])
+
+
 def test_an_oracle_that_raises_says_nothing_of_values() -> None:
     assert said([VALUE], [Difference("missing exception", 0, "call", "")], RAISED).own == [VALUE]
 
