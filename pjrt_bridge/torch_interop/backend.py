@@ -113,6 +113,7 @@ def pjrt(
     compiled = compat.marked(compiled)
     if not holds_tensors:
         compiled = compiler.entrance(compiled, len(example_inputs))
+        compiled = compat.returned_as_given(compiled, graph, written)
         compiled = compat.apart_or(leave, compiled, graph, written)
     return compat.apart_from_fakes(compiled, graph)
 

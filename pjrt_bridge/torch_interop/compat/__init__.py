@@ -41,6 +41,7 @@ from pjrt_bridge.torch_interop.compat.aot.overlapping import (
     OverlappingArguments,
     WrittenArguments,
     apart_or,
+    returned_as_given,
 )
 from pjrt_bridge.torch_interop.compat.aot.own_backward import keep_own_backward
 from pjrt_bridge.torch_interop.compat.aot.pure_functions import export_divided, export_plain
@@ -257,6 +258,7 @@ __all__ = [
     "report_strides",
     "results_of_their_own",
     "returned",
+    "returned_as_given",
     "run_aot_autograd",
     "save_for_backward",
     "saved_inputs",

@@ -83,6 +83,11 @@ def watched_arguments(found: WrittenArguments) -> Iterator[None]:
     wrappers.merge_view_inputs = watched
     try:
         yield
+    except AssertionError as error:
+        # It counts (torch 2.13) the gradients of several that are written into otherwise.
+        if found.merged:
+            raise OverlappingArguments(str(error)) from error
+        raise
     finally:
         wrappers.merge_view_inputs = merge
 
@@ -114,6 +119,39 @@ def guard_places(graph: fx.GraphModule, written: WrittenArguments) -> None:
         first = bases.setdefault(storage_identity(example), base)
         if first is not base:
             context.guards_context.aotautograd_guards.append(DuplicateInputs(first, base))
+
+
+def returned_as_given(
+    compiled: Callable[..., Any], graph: fx.GraphModule, written: WrittenArguments
+) -> Callable[..., Any]:
+    """A compiled graph whose results that are merged arguments are these, and no views of them.
+
+    Args:
+        compiled: the graph, compiled.
+        graph: from Dynamo, of which each argument is one of `compiled`.
+        written: as `watched_arguments` finds them.
+    """
+    inputs = graph.graph.find_nodes(op="placeholder")
+    if written.count != len(inputs):
+        return compiled
+    # What is written in place is the tensor that it is written into, in Dynamo's eyes, too.
+    examples = {id(inputs[at].meta.get("example_value")): at for at in written.merged}
+    (end,) = graph.graph.find_nodes(op="output")
+    found = [
+        (place, examples[id(item.meta["example_value"])])
+        for place, item in enumerate(end.args[0])
+        if isinstance(item, fx.Node) and id(item.meta.get("example_value")) in examples
+    ]
+    if not found:
+        return compiled
+
+    def call(*args: Any) -> list[Any]:
+        results = list(compiled(*args))
+        for place, at in found:
+            results[place] = args[at]
+        return results
+
+    return call
 
 
 def apart_or(

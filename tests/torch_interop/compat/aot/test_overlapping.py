@@ -104,3 +104,25 @@ def test_an_error_where_the_host_is_forbidden() -> None:
     torch.testing.assert_close(m, torch.ones(8))
     compiled(m[:4], m[4:])
     torch.testing.assert_close(m, torch.tensor([5.0] * 4 + [1.0] * 4))
+
+
+def returned(x: Tensor, y: Tensor) -> Any:
+    return x.add_(y.sum()), y.mul_(2), x + 1
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_results_are_the_arguments_that_were_written(is_trained: bool) -> None:
+    sides = []
+    for run in (torch.compile(returned, backend="pjrt"), returned):
+        leaf = torch.arange(12.0, requires_grad=is_trained)
+        memory = leaf * 1
+        x, y = memory[:6], memory[4:10]
+        first, second, third = run(x, y)
+        assert first is x
+        assert second is y
+        if is_trained:
+            (first.sum() + (second * third).sum()).backward()
+        sides.append((first, second, third, memory, leaf.grad))
+    torch.testing.assert_close(*sides)
