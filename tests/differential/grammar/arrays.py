@@ -22,7 +22,7 @@ _REARRANGED = (
     "{0}.cfloat().view(-1)", "torch.triu_indices({0}.shape[0], 3, {1})", "{0}.dsplit(2)[0]",
     "torch.scalar_tensor({0}.shape[0]) + {0}", "{0}.new_empty_strided({0}.shape, {0}.stride()) * 0",
     "torch.logspace(0, 1, {0}.shape[0]) * {0}", "torch.hann_window({0}.shape[-1]) * {0}",
-    "torch.unsafe_chunk({0}, 2)[-1]", "torch.unsafe_split({0}, 2)[0]", "{0}.resolve_neg()",
+    "{0}.resolve_neg()",
     "torch.as_strided_copy({0}, (2,), (1,))", "torch.diagonal_copy({0})", "{0}.new_tensor([1, 2])",
     "{0}.type_as({0}.sum())", "torch.unbind_copy({0})", "torch.ravel({0}.mT)",
     "torch.diagonal_scatter({0}.clone(), {0}.diagonal() * 2)", "{0}.repeat_interleave(2, 0)",
