@@ -16,7 +16,7 @@ def laid_out(calls: Sequence[Call], rule: OrderRule | None) -> list[Call]:
 
 def _laid_out(call: Call, rule: OrderRule) -> Call:
     moved = {
-        place: replace(seen, strides=strides, offset=0)
+        place: replace(seen, strides=strides, offset=0, bits=(False, False))
         for place, seen in {**call.results, **call.held}.items()
         if isinstance(seen, Seen) and place in call.alone
         if (strides := _strides(seen.shape, rule)) is not None

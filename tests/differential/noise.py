@@ -184,6 +184,9 @@ class _Noise(TorchDispatchMode):
     def _noisy(self, value: Any, wide: Any, *, inexact: bool = False) -> torch.Tensor | None:
         if not isinstance(value, torch.Tensor) or value.dtype not in _WIDE or not value.numel():
             return None
+        if value._is_zerotensor():
+            # Zeros of forward mode have no memory.
+            return None
         eps = torch.finfo(value.dtype).eps
         size = eps * value.abs()
         exact = None
