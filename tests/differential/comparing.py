@@ -102,7 +102,9 @@ def _call(one: Call, other: Call, random: bool) -> FoundDifferences:
         yield "structure", "arguments", f"{list(one.held)}, not {list(other.held)}"
         return
     yield from _tensors(one.held, other.held, random)
-    yield from _tensors(one.used, other.used, random)
+    yield from _uses(one.used, other.used)
+    used = {place: seen for place, seen in other.used.items() if not isinstance(seen, str)}
+    yield from _tensors(one.used, used, random)
     if not (one.error or other.error):
         yield from _gradients(one, other, random)
     for name, theirs in other.written.items():
@@ -118,6 +120,15 @@ def _call(one: Call, other: Call, random: bool) -> FoundDifferences:
             yield "draws", name, "the same seed gives other numbers"
     for name in sorted(one.later ^ other.later):
         yield "later", name, "changed after the call" if name in one.later else "did not change"
+
+
+def _uses(ours: dict[str, Any], theirs: dict[str, Any]) -> FoundDifferences:
+    """What a caller may do with a result, or may not."""
+    for place, error in theirs.items():
+        found = ours.get(place)
+        if isinstance(error, str) and isinstance(found, str) and found != error:
+            kind = "other exception" if found and error else "exception"
+            yield kind if found else "missing exception", place, f"{found!r}, not {error!r}"
 
 
 def _errors(one: Call, other: Call) -> FoundDifferences:

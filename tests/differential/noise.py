@@ -77,8 +77,10 @@ def _shifted(func: Any, shift: int) -> Any:
         dim = {**dict(zip(names, args, strict=False)), **kwargs}.get("dim", -1)
         if "dim" not in names or not x.dim() or not x.shape[dim]:
             return func(x, *args, **kwargs)
-        values, positions, *_ = func(x.roll(shift, dim), *args, **kwargs)
-        return values, (positions - shift) % x.shape[dim]
+        other = x.flip(dim) if shift % 2 else x
+        values, positions, *_ = func(other.roll(shift, dim), *args, **kwargs)
+        positions = (positions - shift) % x.shape[dim]
+        return values, x.shape[dim] - 1 - positions if shift % 2 else positions
 
     return run
 

@@ -54,3 +54,8 @@ def test_who_is_asked() -> None:
     assert asks(PARTITIONED, [EXCEPTION])
     assert not asks("promised", [VALUE])
     assert asks("promised", [VALUE, STRIDES])
+
+
+def test_what_follows_from_an_excused_use_is_excused() -> None:
+    use = Difference("missing exception", 0, "result weighted", "'', not 'RuntimeError'")
+    assert said([use, VALUE], []) == Excused([], [], [use, VALUE])
