@@ -45,16 +45,8 @@ def _at_its_place(
         made = None
     if made is not None and _is_same_place(made, result):
         return made
-    if result.is_conj() or result.is_neg():
+    if argument.dtype is not result.dtype or result.is_conj() or result.is_neg():
         return result
-    if argument.dtype is not result.dtype:
-        if argument.requires_grad:
-            return result
-        try:
-            argument = argument.view(result.dtype)
-        except RuntimeError:
-            # Its last dimension does not lie in one piece.
-            return result
     place = argument.as_strided(result.size(), result.stride(), result.storage_offset())
     return place if grad or not place.requires_grad else place.detach()
 

@@ -99,15 +99,3 @@ def test_views_of_arguments_in_one_memory_that_is_written_into(
         for one, other in zip(*results, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=0)
             assert one.storage_offset() == other.storage_offset()
-
-
-def test_parts_of_bytes_are_views_of_the_argument() -> None:
-    def function(x, n):
-        return x.view(torch.uint8).split(n, 0)
-
-    on_device = torch.compile(function, backend="pjrt")
-    for n in (8, 4, 2):
-        x = torch.arange(2)
-        parts = on_device(x, n)
-        assert [part.tolist() for part in parts] == [part.tolist() for part in function(x, n)]
-        assert all(part._base is x for part in parts)
