@@ -6,7 +6,7 @@ import itertools
 import linecache
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,9 @@ from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop import compat
 from tests.differential import using, values
+from tests.differential.drawing import draws
 from tests.differential.ir import Program
-from tests.differential.reading import copied, equal, saved, share
+from tests.differential.reading import copied, equal, leaves, saved, share
 
 _MARKED = 10
 """So many tensors of a call are written into at most, to see who shares memory."""
@@ -159,34 +160,8 @@ def observe(
         for opened in open_calls:
             opened.look(program.random)
         if program.random and program.calls and found[0].error is None:
-            found[0].draws = _draws(function, arguments, program)
+            found[0].draws = draws(function, arguments, program)
     return found
-
-
-def _draws(
-    function: Callable[..., Any], arguments: Callable[..., dict[str, Any]], program: Program
-) -> dict[str, tuple[float, float]]:
-    """How much three calls differ: a second one from the first, and one with the same seed."""
-    runs = []
-    for seeded in (True, False, True):
-        if seeded:
-            torch.manual_seed(77)
-        made = arguments(*program.calls[0])
-        given = (made[name] for name in program.parameters)
-        runs.append(dict(_leaves("result", function(*given))))
-    first, second, third = runs
-    return {
-        place: (_share_of(leaf, second[place]), _share_of(leaf, third[place]))
-        for place, leaf in first.items()
-        if isinstance(leaf, torch.Tensor)
-        and leaf.numel() >= 16
-        and isinstance(second.get(place), torch.Tensor)
-        and second[place].shape == third[place].shape == leaf.shape
-    }
-
-
-def _share_of(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one != other).double().mean())
 
 
 class _Open:
@@ -214,7 +189,7 @@ class _Open:
             seen.error, seen.error_in = error, "call"
             error.__traceback__ = None
         seen.structure = str(pytree.tree_structure(self._tree))
-        self._leaves = dict(_leaves("result", self._tree))
+        self._leaves = dict(leaves("result", self._tree))
         seen.results = {key: _seen(leaf) for key, leaf in self._leaves.items()}
         self._remember()
         for name, tensor in self._made.items():
@@ -222,7 +197,7 @@ class _Open:
             seen.written[name] = tensor._version - self._versions[name]
         names = {id(tensor): name for name, tensor in self._made.items()}
         for key, container in self._containers.items():
-            for place, leaf in _leaves(key, container):
+            for place, leaf in leaves(key, container):
                 seen.held[place] = names.get(id(leaf)) or _seen(leaf)
                 if isinstance(leaf, torch.Tensor) and id(leaf) not in names:
                     self._held[place] = leaf
@@ -353,12 +328,6 @@ class _Open:
             torch.full((max(leaf.numel(), 1),), 77, dtype=leaf.dtype)
             if not equal(copied(leaf), value):
                 self.seen.later.add("outlived")
-
-
-def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    """What a nesting holds, by place."""
-    pairs, _ = pytree.tree_flatten_with_path(tree)
-    return ((f"{name}{pytree.keystr(path)}", leaf) for path, leaf in pairs)
 
 
 def _tensors(leaves: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.resident.storages.storage import contents_of
 
@@ -75,3 +77,9 @@ def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
         .view(torch.uint8)
         .equal(other.contiguous().view(-1).view(torch.uint8))
     )
+
+
+def leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
+    """What a nesting holds, by place."""
+    pairs, _ = pytree.tree_flatten_with_path(tree)
+    return ((f"{name}{pytree.keystr(path)}", leaf) for path, leaf in pairs)
