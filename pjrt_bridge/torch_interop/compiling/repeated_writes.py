@@ -1,13 +1,15 @@
-"""Writes of several values into one place, in graphs of Dynamo: PyTorch has to run these graphs.
+"""Writes that functionalization gets wrong, in graphs of Dynamo: PyTorch has to run these graphs.
 
 Functionalization (torch 2.13) gives other values for them, or raises. There are writes through a
-view in which memory repeats, and writes into the tensors of a list, some of which share memory.
+view in which memory repeats, and writes into the tensors of a list, some of which share memory. It
+also writes zeros into what is in no window of `unfold` where windows are written into.
 """
 
 from __future__ import annotations
 
 import inspect
 import operator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -45,6 +47,8 @@ def repeated_write(graph: fx.GraphModule) -> FallbackReason | None:
             written = _written(node)
             if any(map(_is_repeated, written)):
                 return _reason(node, _REPEATED)
+            if any(map(_is_of_windows, written)):
+                return _reason(node, _OF_WINDOWS)
             if len(written) > 1 and _is_in_turn(node):
                 return _reason(node, _IN_TURN)
     return None
@@ -53,6 +57,11 @@ def repeated_write(graph: fx.GraphModule) -> FallbackReason | None:
 _REPEATED = (
     "it writes through a view in which several elements lie in one place, such as expand gives; "
     "clone() the view before, or write into what it was made of"
+)
+
+_OF_WINDOWS = (
+    "it writes through windows of unfold, which may leave out elements; write into a slice of "
+    "what it was made of"
 )
 
 _IN_TURN = (
@@ -84,6 +93,19 @@ def _is_in_turn(node: fx.Node) -> bool:
 
 def _is_repeated(node: fx.Node) -> bool:
     return any(repeats(_value(view)) for view in views_of(node, _value))
+
+
+def _is_of_windows(node: fx.Node) -> bool:
+    """Whether a tensor is a view of windows, in none of which some elements may be."""
+    views = views_of(node, _value)
+    for base, view in pairwise(views):
+        name = view.target if isinstance(view.target, str) else compat.label(view.target)
+        if "unfold" in name.split("."):
+            sizes = (*_value(base).shape, *_value(view).shape)
+            known = all(isinstance(size, int) for size in sizes)
+            if not known or _value(view).numel() < _value(base).numel():
+                return True
+    return False
 
 
 def _value(node: fx.Node) -> Any:

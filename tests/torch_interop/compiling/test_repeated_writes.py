@@ -151,3 +151,37 @@ def test_lists_of_parts_of_one_tensor_stay_on_the_device() -> None:
     sides = [run(torch.arange(6.0).view(2, 3)) for run in (compiled(function), function)]
     torch.testing.assert_close(*sides)
     assert_compiled("inference")
+
+
+def apart(x: torch.Tensor) -> torch.Tensor:
+    x.unfold(0, 1, 2).sub_(1)
+    return x * 1
+
+
+def all_but_the_last(x: torch.Tensor) -> torch.Tensor:
+    x.unfold(0, 2, 2).mul_(2)
+    return x * 1
+
+
+def of_an_intermediate(x: torch.Tensor) -> torch.Tensor:
+    y = (x * 2).view(-1, 1)
+    y.unfold(0, 2, 3)[0].zero_()
+    return y
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    x.unfold(0, 2, 2).transpose(0, 1)[0].copy_(x[-1].expand(x.shape[0] // 2))
+    return x
+
+
+@pytest.mark.parametrize("dynamic", [False, None, True])
+@pytest.mark.parametrize("function", [apart, all_but_the_last, of_an_intermediate, turned])
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_what_is_in_no_window_stays(function: Callable[..., Any], dynamic: bool | None) -> None:
+    on_device = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for count in (7, 9, 8):
+        sides = []
+        for run in (on_device, function):
+            x = torch.arange(1.0, count + 1)
+            sides.append((run(x), x))
+        torch.testing.assert_close(*sides)
