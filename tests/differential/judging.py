@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pjrt_bridge.errors import DeviceError
 from tests.differential import excusing, noise
@@ -23,6 +20,7 @@ from tests.differential.comparing import (
     differences,
     is_out_of_bounds,
 )
+from tests.differential.dispatching import dispatched
 from tests.differential.exporting import Exporting, Refused
 from tests.differential.ir import Program
 from tests.differential.laying_out import laid_out
@@ -57,7 +55,8 @@ class Judge:
         self._namespace = namespace or (lambda: execute(source))
         started = time.perf_counter()
         self.expected = self._observe(self._function("f"))
-        self.operators = host_operators(sorted(self._dispatched()))
+        self._did = dispatched(program, self._namespace)
+        self.operators = host_operators(sorted(self._did.names))
         self.answer = Answer(
             features=sorted(program.used()),
             statements=len(program.body),
@@ -65,16 +64,6 @@ class Judge:
             seconds={"eager": time.perf_counter() - started},
         )
         self._oracles: dict[tuple[str, bool | None], list[Call]] = {}
-
-    def _dispatched(self) -> set[str]:
-        """The names of the operators that the first call runs."""
-        program, namespace = self._program, self._namespace()
-        made = namespace["arguments"](*program.calls[0])
-        given = [made[name] for name in program.parameters]
-        with _Operators() as seen, warnings.catch_warnings(), suppress(Exception):
-            warnings.simplefilter("ignore")
-            namespace["f"](*given)
-        return seen.names
 
     def modes(self, count: int, only: Sequence[str] = ()) -> list[Mode]:
         """Modes for this program, decided by its seed and index."""
@@ -108,6 +97,9 @@ class Judge:
     def _run(self, mode: Mode) -> list[Difference]:
         program = self._program
         if mode.exported:
+            if self._did.resizes:
+                self.answer.refused[mode.name] = "torch.export's `out=` of another size"
+                return []
             try:
                 found = self._exporting().observe(bool(mode.dynamic))
             except Refused as reason:
@@ -215,7 +207,12 @@ class Judge:
                 f"{oracle}: {item.kind}: {mode.name} {item}" for item in said.torches
             ]
             wrong = said.own
-            shared += said.shared
+            # PyTorch's kernels and its compiler are free to read before or after they write.
+            torches = said.shared if self._did.in_order else []
+            shared += [] if self._did.in_order else said.shared
+            self.answer.torches += [
+                f"in order: {item.kind}: {mode.name} {item}" for item in torches
+            ]
         return [*wrong, *shared]
 
     def _oracle(self, name: str, mode: Mode) -> list[Call]:
@@ -342,17 +339,3 @@ def _is_overlapping(call: Call) -> bool:
 def _is_lost(error: BaseException | None) -> bool:
     """Whether torch lost the exception of a hook on device `pjrt` (docs/device.md)."""
     return isinstance(error, SystemError) and "without setting an exception" in str(error)
-
-
-class _Operators(TorchDispatchMode):
-    """Notes the names of the operators that run."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.names.add(func.name())
-        return func(*args, **kwargs or {})
