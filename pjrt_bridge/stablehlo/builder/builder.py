@@ -76,6 +76,11 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         self._described = [
             item if isinstance(item, Parameter) else Parameter(item) for item in parameters
         ]
+        self._aliased = {
+            item.alias: index
+            for index, item in enumerate(self._described)
+            if item.alias is not None
+        }
         types = [item.type for item in self._described]
         top = self._ir.InsertionPoint(self._module.body)
         self._main, block = self._function(types, "main", ip=top)
@@ -126,13 +131,17 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
             raise ProgramError(
                 f"donate: parameter {parameter} of {len(self._described)} does not exist"
             )
-        for index, other in enumerate(self._described):
-            if output is not None and other.alias == output and index != parameter:
-                raise ProgramError(f"donate: output {output} takes parameter {index} already")
+        if output is not None:
+            taken = self._aliased.get(output, parameter)
+            if taken != parameter:
+                raise ProgramError(f"donate: output {output} takes parameter {taken} already")
+        before = self._described[parameter]
+        if before.alias is not None:
+            self._aliased.pop(before.alias, None)
+        if output is not None:
+            self._aliased[output] = parameter
         self._described[parameter] = replace(
-            self._described[parameter],
-            donation="may" if output is None else "must",
-            alias=output,
+            before, donation="may" if output is None else "must", alias=output
         )
 
     def constrain(

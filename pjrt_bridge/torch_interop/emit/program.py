@@ -186,6 +186,7 @@ class _GraphEmission:
             (at, argument_specs.get(at, argument_spec)(compat.promise(node)))
             for at, node in tensors
         )
+        self._parameters = {at: parameter for parameter, (at, _) in enumerate(self._inputs)}
         self._captured = tuple(held[node] for node in attributes)
         captured = [argument_spec(tensor) for tensor in self._captured]
         self._captured_specs = captured
@@ -312,9 +313,10 @@ class _GraphEmission:
         position = self._positions[target]
         result = self._result(value, self._result_spec(promise))
         self._updates.append((SegmentInput(position), result))
-        for parameter, (at, spec) in enumerate(self._inputs):
-            same = at == position and spec.lies_as(self._results[result][1])
-            if self._in_place and same and spec.nbytes >= _WORTH_DONATING:
+        parameter = self._parameters.get(position)
+        if self._in_place and parameter is not None:
+            spec = self._inputs[parameter][1]
+            if spec.nbytes >= _WORTH_DONATING and spec.lies_as(self._results[result][1]):
                 self._builder.donate(parameter, result)
                 self._written.add(position)
         # Users of the copy operation read the argument after the mutation.

@@ -1,7 +1,8 @@
 """An optimizer's step as a graph over parameters, gradients and state.
 
 The optimizer itself is not changed: a shallow copy of it gets other tensors for parameters and
-state. Numbers in its groups (learning rate, betas, ...) become constants of the graph.
+state. Numbers in its groups (learning rate, betas, ...) become constants of the graph, those in
+tensors of one element too.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import fx, nn
-from torch.export.graph_signature import OutputKind
+from torch import nn
+from torch.export.graph_signature import InputKind, OutputKind
 
 from pjrt_bridge.errors import NotExportable, OptionError
 from pjrt_bridge.torch_interop import compat
-
-ParameterState = dict[str, torch.Tensor]
-"""The state of one parameter."""
+from pjrt_bridge.torch_interop.exporting.alike import (
+    ParameterState,
+    TracedStep,
+    kinds_of,
+    repeated,
+    treats_each_alone,
+    two_of_each,
+)
 
 _COUNTER = "step"
 _SWITCHES = {"foreach": False, "fused": False, "capturable": True}
@@ -34,16 +40,16 @@ class Update:
     """A traced step of an optimizer.
 
     Attributes:
-        module: functional; takes parameters, gradients and state, and returns new values first.
+        step: the graph.
         parameters: names of the parameters, in order.
+        constants: names and values of tensors that the step holds itself.
         state: names and initial values of the optimizer's tensors, in order.
-        updates: for each output that is a new value, the position of what it is a value of.
     """
 
-    module: fx.GraphModule
+    step: TracedStep
     parameters: tuple[str, ...]
+    constants: tuple[tuple[str, torch.Tensor], ...]
     state: tuple[tuple[str, torch.Tensor], ...]
-    updates: tuple[int, ...]
 
 
 class _OptimizerStep(nn.Module):
@@ -88,30 +94,102 @@ def capture_update(optimizer: torch.optim.Optimizer, weights: Mapping[str, torch
                 f"have a gradient: {list(weights)}"
             )
     owners = [owner for owner in owners if id(owner) in names]
-    states = _states(optimizer, owners)
-    keys = [list(state) for state in states]
-    values = [list(state.values()) for state in states]
-    given = [owner.detach() for owner in owners]
-    gradients = [torch.zeros_like(owner) for owner in given]
+    optimizer = with_numbers(optimizer)
     try:
-        with torch.no_grad():
-            step = _OptimizerStep(optimizer, owners, keys)
-            program = compat.decomposed(compat.trace(step, (given, gradients, values), {}, None))
+        states = _states(optimizer, owners)
+    except NotExportable:
+        raise
     except Exception as error:
         raise NotExportable(
-            f"optimizer {type(optimizer).__name__}: its step cannot be traced: {error}"
+            f"optimizer {type(optimizer).__name__}: a trial step fails: {error}"
         ) from error
-    signature = program.graph_signature
-    positions = {spec.arg.name: at for at, spec in enumerate(signature.input_specs)}
-    updated = [s for s in signature.output_specs if s.kind is OutputKind.USER_INPUT_MUTATION]
+    step = _whole_step(optimizer, owners, states)
     return Update(
-        program.graph_module,
+        step,
         tuple(names[id(owner)] for owner in owners),
+        tuple((f"optimizer.{name}", value) for name, value in step.constants),
         tuple(
             (f"optimizer.{key}.{names[id(owner)]}", value)
             for owner, state in zip(owners, states, strict=True)
             for key, value in state.items()
         ),
+    )
+
+
+def with_numbers(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """A copy of an optimizer with numbers for the tensors of one element in its groups.
+
+    Parameters and state are the same; other tensors in its groups are copied.
+
+    Raises:
+        NotExportable: such a tensor has no elements in memory.
+    """
+    made = copy.copy(optimizer)
+    made.param_groups = [
+        {
+            key: value if key == "params" else _number(value, f"{type(optimizer).__name__}: {key}")
+            for key, value in group.items()
+        }
+        for group in optimizer.param_groups
+    ]
+    return made
+
+
+def _number(value: Any, name: str) -> Any:
+    if type(value) in (tuple, list):
+        return type(value)(_number(one, name) for one in value)
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.numel() != 1:
+        return value.clone()
+    if value.device.type == "meta" or isinstance(value, compat.FakeTensor):
+        raise NotExportable(
+            f"optimizer {name}: found a tensor on the device meta, expected a number, which "
+            "becomes a constant of the program"
+        )
+    return value.item()
+
+
+def _whole_step(
+    optimizer: torch.optim.Optimizer,
+    owners: Sequence[torch.Tensor],
+    states: Sequence[ParameterState],
+) -> TracedStep:
+    """The step over all parameters, of which no more are traced than necessary."""
+    if treats_each_alone(optimizer):
+        kinds = kinds_of(optimizer, owners, states)
+        some = two_of_each(kinds)
+        if len(some) < len(owners):
+            step = _traced(optimizer, [owners[at] for at in some], [states[at] for at in some])
+            if (found := repeated(step, some, kinds)) is not None:
+                return found
+    return _traced(optimizer, owners, states)
+
+
+def _traced(
+    optimizer: torch.optim.Optimizer,
+    owners: Sequence[torch.Tensor],
+    states: Sequence[ParameterState],
+) -> TracedStep:
+    keys = [list(state) for state in states]
+    values = [list(state.values()) for state in states]
+    given = [owner.detach() for owner in owners]
+    gradients = [torch.zeros_like(owner) for owner in given]
+    name = type(optimizer).__name__
+    try:
+        with torch.no_grad():
+            step = _OptimizerStep(optimizer, owners, keys)
+            program = compat.decomposed(compat.trace(step, (given, gradients, values), {}, None))
+    except Exception as error:
+        raise NotExportable(f"optimizer {name}: its step cannot be traced: {error}") from error
+    signature = program.graph_signature
+    held = [spec for spec in signature.input_specs if spec.kind is not InputKind.USER_INPUT]
+    positions = {spec.arg.name: at - len(held) for at, spec in enumerate(signature.input_specs)}
+    updated = [s for s in signature.output_specs if s.kind is OutputKind.USER_INPUT_MUTATION]
+    return TracedStep(
+        program.graph,
+        tuple((str(spec.target), program.constants[str(spec.target)]) for spec in held),
+        tuple(map(len, values)),
         tuple(positions[str(spec.target)] for spec in updated),
     )
 
@@ -197,6 +275,13 @@ def _step(
     shell.state = defaultdict(dict, zip(values, states, strict=True))
     # Without torch's wrapper of it: hooks, profiling and the gradient mode.
     inspect.unwrap(type(optimizer).step)(shell)
+    for given, taken in zip(optimizer.param_groups, shell.param_groups, strict=True):
+        for key, option in given.items():
+            if isinstance(option, (int, float)) and key not in switches and taken[key] != option:
+                raise NotExportable(
+                    f"optimizer {type(optimizer).__name__}: its step changes {key!r} from {option} "
+                    f"to {taken[key]}, expected a constant of the program"
+                )
     return [dict(shell.state[value]) for value in values]
 
 

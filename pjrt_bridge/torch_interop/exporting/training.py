@@ -100,6 +100,7 @@ def capture_step(
         if gradient is not None
     }
     update = capture_update(optimizer, with_gradient)
+    sources += [Source("constant", name, value) for name, value in update.constants]
     sources += [Source("optimizer", name, value) for name, value in update.state]
     _append(joint, update, sources)
     finish(joint.graph, joint.updates, joint.results)
@@ -247,27 +248,29 @@ def _merge(placeholders: list[fx.Node], sources: list[Source]) -> None:
 
 def _append(joint: _Joint, update: Update, sources: Sequence[Source]) -> None:
     """Append an optimizer's step to a joint graph; its state becomes the last sources."""
-    graph = joint.graph
-    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
-    positions = {source.name: position for position, source in enumerate(sources)}
+    graph, step = joint.graph, update.step
     weights = [node for node in graph.nodes if node.op == "placeholder"]
-    given = [node for node in update.module.graph.nodes if node.op == "placeholder"]
-    state = []
-    for index, (name, _) in enumerate(update.state):
+    positions = {source.name: position for position, source in enumerate(sources)}
+    given = [node for node in step.graph.nodes if node.op == "placeholder"]
+    names = [name for name, _ in (*update.constants, *update.state)]
+    examples = [*given[: len(step.constants)], *given[len(given) - len(update.state) :]]
+    last, kept = weights[-1], []
+    for name, example in zip(names, examples, strict=True):
         with graph.inserting_after(last):
             last = graph.placeholder(_identifier(name, positions[name]))
-        last.meta = dict(given[2 * len(update.parameters) + index].meta)
-        state.append(last)
+        last.meta = dict(example.meta)
+        kept.append(last)
     trained = [positions[name] for name in update.parameters]
     values = [
+        *kept[: len(step.constants)],
         *(weights[position] for position in trained),
         *(joint.gradients[position] for position in trained),
-        *state,
+        *kept[len(step.constants) :],
     ]
     targets = [*trained, *[-1] * len(trained), *(positions[name] for name, _ in update.state)]
     copies = dict(zip(given, values, strict=True))
-    outputs = list(graph.graph_copy(update.module.graph, copies))  # type: ignore[arg-type]
-    for target, value in zip(update.updates, outputs, strict=False):
+    outputs = list(graph.graph_copy(step.graph, copies))  # type: ignore[arg-type]
+    for target, value in zip(step.updates, outputs, strict=False):
         if targets[target] >= 0:
             joint.updates[targets[target]] = value
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pjrt_bridge.torch_interop.compat.devices.without_memory import WithoutMemory
+from pjrt_bridge.torch_interop.exporting.optimizers import with_numbers
 
 
 @dataclass(frozen=True)
@@ -56,5 +57,7 @@ def weightless(
         ]
     copies: dict[int, Any] = {id(tensor): tensors.like(tensor) for tensor in held}
     # What is in `copies` is not copied again, so tied weights and the optimizer's stay the model's.
-    made, other = copy.deepcopy((model, optimizer), copies)
+    # Nobody can read a number in a tensor while a program is traced.
+    numbered = None if optimizer is None else with_numbers(optimizer)
+    made, other = copy.deepcopy((model, numbered), copies)
     return Weightless(made, other, tensors.all_like(args), tensors.all_like(kwargs), tensors)

@@ -80,6 +80,18 @@ def test_donation_attributes():
     assert kinds == [("may", None), ("must", 0), ("kept", None)]
 
 
+def test_a_donation_takes_the_place_of_the_one_before():
+    builder = Builder([tensor(2), Parameter(tensor(2), donation="must", alias=1)])
+    builder.donate(0, 0)
+    builder.donate(1)
+    builder.donate(0, 1)
+    builder.donate(1, 0)
+    with pytest.raises(ProgramError, match="output 1 takes parameter 0 already"):
+        builder.donate(1, 1)
+    built = builder.finish(builder.parameters)
+    assert [p.alias for p in built.signature.parameters] == [1, 0]
+
+
 def test_parameter_attributes():
     described = Parameter(
         tensor(4, 6),

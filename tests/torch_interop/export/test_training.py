@@ -108,7 +108,21 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]]
 }
 
 
-QUICK = ("momentum", "adamw", "rmsprop")
+def half(number: float) -> torch.Tensor:
+    """A tensor for a number, which it has exactly."""
+    return torch.tensor(number)
+
+
+OPTIMIZERS |= {
+    "sgd of a tensor": lambda weights: torch.optim.SGD(weights, lr=half(0.125), momentum=0.5),
+    "adam of tensors": lambda weights: torch.optim.Adam(
+        weights, lr=half(0.125), betas=(half(0.75), half(0.875))
+    ),
+    "rmsprop of a tensor": lambda weights: torch.optim.RMSprop(weights, lr=half(0.125)),
+    "rprop of a tensor": lambda weights: torch.optim.Rprop(weights, lr=half(0.125)),
+}
+
+QUICK = ("momentum", "adamw", "rmsprop", "sgd of a tensor", "adam of tensors")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +154,75 @@ def steps(
         assert {"first.weight", "again.bias"} < set(found)
         theirs = {**dict(net.named_parameters()), **dict(net.named_buffers())}
         assert all(close(found[key], value) for key, value in theirs.items() if key in found)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        (torch.optim.SGD, {"lr": 0.125}),
+        (torch.optim.SGD, {"lr": 0.125, "momentum": 0.5, "nesterov": True, "foreach": True}),
+        (torch.optim.Adam, {"lr": 0.125, "betas": (0.75, 0.875)}),
+        (torch.optim.Adam, {"betas": (0.75, 0.875), "amsgrad": True}),
+        (torch.optim.AdamW, {"lr": 0.125, "capturable": True}),
+        (torch.optim.Adadelta, {"lr": 0.125}),
+        (torch.optim.Adamax, {"lr": 0.125}),
+        (torch.optim.RAdam, {"lr": 0.125}),
+    ],
+)
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_options_that_are_tensors_are_their_numbers(
+    net: Net,
+    optimizer: Callable[..., torch.optim.Optimizer],
+    options: dict[str, Any],
+    shape: tuple[int, ...],
+) -> None:
+    def tensor(option: Any) -> Any:
+        if isinstance(option, tuple):
+            return tuple(map(tensor, option))
+        return torch.full(shape, option) if isinstance(option, float) else option
+
+    def text(given: dict[str, Any]) -> str:
+        groups = [{"params": net.parameters(), **given}]
+        found = export(net, (X, Y), training=True, optimizer=optimizer(groups))
+        return found.program.text
+
+    tensors = {key: tensor(option) for key, option in options.items() if key != "momentum"}
+    assert text({**options, **tensors}) == text(options)
+
+
+class Scaled(torch.optim.Optimizer):
+    """Holds tensors beside the state: one in its groups, one in its step."""
+
+    def __init__(self, weights: Iterable[nn.Parameter]) -> None:
+        super().__init__(weights, {"scale": torch.linspace(0.1, 0.8, 8)})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                signs = torch.tensor([1.0] * 7 + [-1.0])
+                weight.sub_(weight.grad * group["scale"] * signs)
+
+
+class Counting(torch.optim.Optimizer):
+    """Changes an option of its groups, in place or not."""
+
+    def __init__(self, weights: Iterable[nn.Parameter], option: Any) -> None:
+        super().__init__(weights, {"option": option})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            group["option"] += 0.5
+            for weight in group["params"]:
+                weight.sub_(group["option"] * weight.grad)
+                self.state[weight]["sum"] = weight.sum()
+
+
+def test_an_optimizer_that_holds_tensors(client: Client, net: Net, tmp_path: Path) -> None:
+    optimizer = Scaled(net.parameters())
+    export(net, (X, Y), training=True, optimizer=optimizer).save(tmp_path)
+    steps(client, net, optimizer, ExportedModel.load(tmp_path))
 
 
 def test_a_training_that_is_under_way(client: Client, net: Net, tmp_path: Path) -> None:
@@ -191,6 +274,28 @@ def test_gradients_of_models(client: Client, name: str) -> None:
 
 
 class TestRefusals:
+    def test_an_option_without_numbers(self, net: Net) -> None:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        optimizer.param_groups[0]["lr"] = torch.tensor(0.5, device="meta")
+        with pytest.raises(NotExportable, match=r"optimizer SGD: lr: found a tensor on .* meta"):
+            export(net, (X, Y), training=True, optimizer=optimizer)
+
+    def test_an_optimizer_that_changes_an_option(self, net: Net) -> None:
+        optimizer = Counting(net.parameters(), torch.zeros(8))
+        with pytest.raises(NotExportable, match="its first step differs from the others"):
+            export(net, (X, Y), training=True, optimizer=optimizer)
+        assert not optimizer.param_groups[0]["option"].any(), "changed by the trial"
+        net(X, Y)["loss"].backward()
+        optimizer.step()
+        with pytest.raises(NotExportable, match=r"cannot be traced: .* is mutated"):
+            export(net, (X, Y), training=True, optimizer=optimizer)
+        for option in (0.5, torch.tensor(0.5)):
+            counting = Counting(net.parameters(), option)
+            with pytest.raises(
+                NotExportable, match=r"changes 'option' from 0\.5 to 1\.0, expected"
+            ):
+                export(net, (X, Y), training=True, optimizer=counting)
+
     def test_no_loss(self) -> None:
         with pytest.raises(NotExportable, match=r"the loss has the shape \[16, 8\], expected one"):
             export(nn.Linear(8, 8), (X,), training=True)
@@ -205,6 +310,14 @@ class TestRefusals:
     def test_nothing_to_train(self) -> None:
         with pytest.raises(NotExportable, match="no parameter of the model needs a gradient"):
             export(nn.ReLU(), (X,), training=True, loss=torch.sum)
+
+    @pytest.mark.parametrize("optimizer", [torch.optim.LBFGS, torch.optim.SparseAdam])
+    def test_an_optimizer_that_takes_no_such_step(
+        self, net: Net, optimizer: type[torch.optim.Optimizer]
+    ) -> None:
+        made = optimizer(net.parameters())  # type: ignore[call-arg]
+        with pytest.raises(NotExportable, match=rf"optimizer {optimizer.__name__}: a trial step"):
+            export(net, (X, Y), training=True, optimizer=made)
 
     def test_an_optimizer_of_something_else(self, net: Net) -> None:
         optimizer = torch.optim.SGD([nn.Parameter(torch.ones(5))], lr=0.1)

@@ -6,6 +6,7 @@ import cProfile
 import math
 import pstats
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     SequenceParallel,
 )
+from torch.utils import _pytree as pytree
 
 import pjrt_bridge
 from pjrt_bridge.errors import NotExportable, OptionError, PluginNotFound, ProgramError
@@ -390,6 +392,23 @@ def test_optimizers(optimizer: type[torch.optim.Optimizer]) -> None:
         model, [tokens()], mesh={"fsdp": 2}, training=True, loss=loss, optimizer=made
     )
     assert math.isfinite(found.flops or math.nan)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [(torch.optim.SGD, {"lr": 0.125}), (torch.optim.AdamW, {"betas": (0.75, 0.875)})],
+)
+def test_options_that_are_tensors_are_their_numbers(
+    optimizer: Callable[..., torch.optim.Optimizer], options: dict[str, Any]
+) -> None:
+    def text(given: dict[str, Any]) -> str:
+        model = meta(2)
+        made = optimizer(model.parameters(), **given)
+        traced = trace(model, [tokens()], training=True, loss=loss, optimizer=made)
+        return traced.over(Mesh.of({"fsdp": 2})).program.text
+
+    tensors = {key: pytree.tree_map(torch.tensor, option) for key, option in options.items()}
+    assert text(tensors) == text(options)
 
 
 def test_what_was_compiled_runs_where_the_devices_are() -> None:
