@@ -108,6 +108,7 @@ def pjrt(
         raise raised[0] from error
     except compat.OverlappingArguments:
         return leave()
+    compiled = compiler.noting(compiled)
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
     compiled = compat.marked(compiled)

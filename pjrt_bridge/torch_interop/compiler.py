@@ -64,6 +64,12 @@ class Compiler:
         self._static: frozenset[int] = frozenset()
         self._entrance: Before | None = None
         self._inputs = 0
+        self._undefined = compat.UndefinedGradients()
+        self._undefined_matter = False
+
+    def noting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """What AOTAutograd made; backward knows which gradients are undefined, if that matters."""
+        return self._undefined.noting(compiled)
 
     def entrance(self, compiled: Callable[..., Any], inputs: int) -> Callable[..., Any]:
         """The function that Dynamo's code is to call: AOTAutograd's, or a fast path before it.
@@ -95,7 +101,9 @@ class Compiler:
         check_sizes(graph.graph)
         compat.drop_traced_tokens(graph.graph)
         compat.renew_views(graph.graph)
+        paths = None
         if kind == "backward":
+            paths = compat.GradientPaths.of(graph.graph)
             number_gradients(graph.graph)
             take_as_saved(graph.graph, example_inputs)
             static = compat.saved_inputs(graph.graph, self._static)
@@ -106,6 +114,8 @@ class Compiler:
                 static -= compat.parts_of_subclasses(graph.graph)
             self._static = static
             compat.donate_nothing()
+            if self._undefined_matter:
+                self._undefined.results = compat.differentiated_results()
         returned = compat.returned(kind)
         results = graph.graph.output_node().args[0]
         assert isinstance(results, (list, tuple))
@@ -142,7 +152,10 @@ class Compiler:
             ):
                 self._entrance = compiled.fast_path()
         made = compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
-        return compat.unless_batched(made, graph) if kind == "backward" else made
+        if paths is None:
+            return made
+        made = compat.unless_batched(made, graph)
+        return compat.boxed(self._undefined.backward(made, paths)) if paths.matter else made
 
     def leave_to_pytorch(
         self, graph: fx.GraphModule, inputs: Sequence[Any], reason: FallbackReason
@@ -172,6 +185,8 @@ class Compiler:
 
     def prepare_joint(self, graph: fx.GraphModule) -> None:
         """Rewrite a joint graph in place, before it is divided into forward and backward."""
+        # Backward may be compiled when it is first called.
+        self._undefined_matter = compat.GradientPaths.of(graph.graph).matter
         context = PassContext(
             "joint",
             keeps=self._options.wants_on_host,

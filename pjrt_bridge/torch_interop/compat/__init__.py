@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.compat.aot.autograd import (
 )
 from pjrt_bridge.torch_interop.compat.aot.autograd_metadata import (
     Returned,
+    differentiated_results,
     donate_nothing,
     parts_of_subclasses,
     passes_through,
@@ -46,6 +47,10 @@ from pjrt_bridge.torch_interop.compat.aot.overlapping import (
 from pjrt_bridge.torch_interop.compat.aot.own_backward import keep_own_backward
 from pjrt_bridge.torch_interop.compat.aot.pure_functions import export_divided, export_plain
 from pjrt_bridge.torch_interop.compat.aot.tracing import errors_unlogged
+from pjrt_bridge.torch_interop.compat.aot.undefined_gradients import (
+    GradientPaths,
+    UndefinedGradients,
+)
 from pjrt_bridge.torch_interop.compat.capture.dynamo import (
     compile_id,
     division,
@@ -164,10 +169,12 @@ __all__ = [
     "OWN_NAMESPACE",
     "POSITIONS",
     "FakeTensor",
+    "GradientPaths",
     "HigherOrderOperator",
     "OpOverload",
     "OverlappingArguments",
     "Returned",
+    "UndefinedGradients",
     "WrittenArguments",
     "accelerator_decompositions",
     "added_mask",
@@ -187,6 +194,7 @@ __all__ = [
     "decompositions",
     "depends_on_data",
     "diagonal_size",
+    "differentiated_results",
     "division",
     "donate_nothing",
     "drop_traced_tokens",

@@ -52,6 +52,41 @@ def _first_of_the_user(metadata: ViewAndMutationMeta) -> int:
     return len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
 
 
+def differentiated_results() -> tuple[int, ...] | None:
+    """Positions of results whose gradients the backward graph is given, in their order.
+
+    The results are those of the node that autograd sees: new values of arguments, the function's
+    results, and tensors that several of them are views of. Known while AOTAutograd compiles a
+    forward graph; None where it does not say.
+    """
+    metadata = _forward_metadata()
+    if metadata is None:
+        return None
+    written = metadata.mutated_inp_runtime_indices
+    found = [
+        at
+        for at, index in enumerate(written)
+        if metadata.input_info[index].mutates_data and metadata.input_info[index].requires_grad
+    ]
+    found += [
+        len(written) + at
+        for at, info in enumerate(metadata.output_info)
+        if info.output_type in _DIFFERENTIATED
+        and issubclass(info.raw_type, torch.Tensor)
+        and getattr(info, "requires_grad_for_backward", info.requires_grad)
+    ]
+    first = len(written) + len(metadata.output_info)
+    return (*found, *range(first, first + metadata.num_intermediate_bases))
+
+
+_DIFFERENTIATED = (
+    OutputType.non_alias,
+    OutputType.unsafe_view_alias,
+    OutputType.custom_function_view,
+)
+"""How results have to be made for their gradients to be the node's."""
+
+
 def results_of_their_own() -> tuple[int, ...]:
     """Positions, among the outputs of a graph, of results that the user gets as they are.
 
