@@ -43,7 +43,7 @@ _WRITTEN = COLLECTIVES | names_in("""
     rng_bit_generator scatter select_and_scatter sort triangular_solve
 """)
 """Operations whose results a compiler writes to memory, whoever reads them."""
-_IN_PART = names_in("dynamic_slice gather slice")
+_IN_PART = names_in("all_slice dynamic_slice gather slice")
 """Operations that read of their first operand only what they give."""
 
 _COUNTERS = ("tensor<i32>", "tensor<i64>")
@@ -196,7 +196,7 @@ class _BlockCost:
     """
 
     def __init__(self, block: Any, sizes: _DeviceSizes) -> None:
-        operations = [view.operation for view in block.operations]
+        self._operations = operations = [view.operation for view in block.operations]
         self._readers: dict[Any, list[int]] = {}
         for at, operation in enumerate(operations):
             if _name(operation) not in _RENAMING:
@@ -238,10 +238,22 @@ class _BlockCost:
     def _is_fused(self, operation: Any, result: Any) -> bool:
         name = _name(operation)
         if name in _ALWAYS_FUSED:
-            return True
+            return not self._is_part_of_sum(operation)
         if name in _WRITTEN or name in _STRUCTURED or _is_in_place(operation):
             return False
         return len(self._readers.get(result, ())) <= 1
+
+    def _is_part_of_sum(self, operation: Any) -> bool:
+        """Whether an operation takes this device's part of a sum of which nothing else is read.
+
+        A compiler keeps that part, or makes no more: a sum of which each device has a part.
+        """
+        if _name(operation) != "all_slice":
+            return False
+        whole = _renamed(operation.operands[0])
+        return _maker(whole) == "all_reduce" and all(
+            _name(self._operations[reader]) == "all_slice" for reader in self._readers[whole]
+        )
 
     def _last(self, value: Any, operations: list[Any]) -> int:
         """Where a value, or what is fused over it, is read last."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo import Mesh, Program, Sharding, shard
 from pjrt_bridge.stablehlo.cost import Cost, communicated, estimate
 
 F32 = 4
@@ -176,3 +176,75 @@ def test_what_devices_exchange() -> None:
       return %0 : tensor<8x8xf32>
     }""")
     assert communicated(program.bytecode()) == {"all-gather": [8 * 8 * F32]}
+
+
+def summed_over_devices(body: str, *results: Sharding) -> Cost:
+    """Of products of batches that are divided over four devices, whose sums all devices need."""
+    signature = ", ".join("tensor<32x32xf32>" for _ in results)
+    program = Program.parse(f"""
+    func.func @main(%x: tensor<64x32xf32>, %y: tensor<64x32xf32>) -> ({signature}) {{
+      %0 = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0]
+          : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<32x32xf32>
+      %1 = stablehlo.dot_general %y, %x, contracting_dims = [0] x [0]
+          : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<32x32xf32>
+      {body}
+    }}""")
+    return estimate(shard(program, MESH, [ROWS, ROWS], results).program)
+
+
+MESH = Mesh.of({"fsdp": 4})
+ROWS = Sharding.of(MESH, ["fsdp", None], 2)
+
+
+def test_of_a_sum_over_devices_that_is_divided_the_parts_are_kept() -> None:
+    square = 32 * 32 * F32
+    # Both parts are kept until they are multiplied, so that one is there while the other is made
+    # of a product and of its sum over the devices.
+    found = summed_over_devices(
+        """
+        %2 = stablehlo.multiply %0, %1 : tensor<32x32xf32>
+        %3 = stablehlo.tanh %2 : tensor<32x32xf32>
+        return %3 : tensor<32x32xf32>
+        """,
+        ROWS,
+    )
+    assert found.exchanged == {"all-reduce": [square, square]}
+    assert found.temporaries == 2 * square + square // 4
+    arguments = 2 * 64 * 32 * F32 // 4
+    # Each product, its sum and the part of that are written and read, of the sum a part.
+    assert found.bytes_accessed == arguments + 2 * (3 * square + 3 * square // 4) + square // 4
+
+
+def test_a_part_that_is_a_result_is_no_temporary() -> None:
+    square = 32 * 32 * F32
+    found = summed_over_devices("return %0, %1 : tensor<32x32xf32>, tensor<32x32xf32>", ROWS, ROWS)
+    assert found.temporaries == 2 * square
+    assert found.exchanged == {"all-reduce": [square, square]}
+
+
+def test_a_sum_over_devices_that_is_needed_whole_has_no_parts_of_its_own() -> None:
+    rows, whole = '@mesh, [{"fsdp"}, {}]', "@mesh, [{}, {}]"
+    given = f"tensor<64x32xf32> {{sdy.sharding = #sdy.sharding<{rows}>}}"
+    square = 32 * 32 * F32
+    found = estimate(
+        Program.parse(f"""
+        sdy.mesh @mesh = <["fsdp"=4]>
+        func.func @main(%x: {given}, %y: {given})
+            -> (tensor<32x32xf32> {{sdy.sharding = #sdy.sharding<{rows}>}},
+                tensor<32x32xf32> {{sdy.sharding = #sdy.sharding<{whole}>}}) {{
+          %0 = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0]
+              {{sdy.sharding = #sdy.sharding_per_value<[<{whole}>]>}}
+              : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<32x32xf32>
+          %1 = sdy.all_slice [{{"fsdp"}}, {{}}] %0 out_sharding=<{rows}> : tensor<32x32xf32>
+          %2 = stablehlo.tanh %1 {{sdy.sharding = #sdy.sharding_per_value<[<{rows}>]>}}
+              : tensor<32x32xf32>
+          %3 = stablehlo.tanh %0 {{sdy.sharding = #sdy.sharding_per_value<[<{whole}>]>}}
+              : tensor<32x32xf32>
+          return %2, %3 : tensor<32x32xf32>, tensor<32x32xf32>
+        }}""")
+    )
+    assert found.exchanged == {"all-reduce": [square]}
+    assert found.temporaries == 2 * square
+    arguments = 2 * 64 * 32 * F32 // 4
+    # The product is written and read, its sum is written, read whole and in part.
+    assert found.bytes_accessed == arguments + 4 * square + square // 4 + (square + square // 4)
