@@ -8,7 +8,7 @@ made of this one's own tensors alone and torch made the same of both.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ class TracedStep:
 
     @property
     def own(self) -> list[list[int]]:
-        """For each parameter the positions of its inputs: value, gradient, state."""
+        """For each parameter the positions of its inputs, without the constants."""
         return _own(self.state)
 
 
@@ -180,7 +180,7 @@ def _parts(step: TracedStep) -> list[_Part] | None:
     return None if any(node.is_impure() for node in others) else parts
 
 
-def _read_for(values: Any) -> set[fx.Node]:
+def _read_for(values: Iterable[fx.Node]) -> set[fx.Node]:
     """All nodes of which values are made, and these."""
     found: set[fx.Node] = set()
     waiting = list(values)
@@ -204,6 +204,7 @@ def _form(item: Any, names: Mapping[fx.Node, Any]) -> Any:
 
 
 def _own(state: Sequence[int]) -> list[list[int]]:
+    """Positions of the inputs of each parameter: its value, its gradient, its state."""
     count, found = len(state), []
     first = 2 * count
     for at, size in enumerate(state):
@@ -212,6 +213,6 @@ def _own(state: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _description(tensor: torch.Tensor) -> Any:
+def _description(tensor: torch.Tensor) -> tuple[Any, ...]:
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return type(tensor), tuple(tensor.shape), tensor.dtype, tensor.device, tensor.layout, strides
