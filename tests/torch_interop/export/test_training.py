@@ -250,6 +250,30 @@ def test_trained_weights_go_on_elsewhere(client: Client, net: Net, tmp_path: Pat
         assert loaded(X, Y)["loss"].to_numpy() == expected
 
 
+class Sums(nn.Module):
+    """Parameters whose gradients are one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Parameter(torch.ones(2))
+        self.two = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": (x + self.one + self.two).square().sum()}
+
+
+def test_parameters_with_one_gradient(client: Client) -> None:
+    net, x = Sums(), torch.tensor([1.0, -3.0])
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with export(net, (x,), training=True, optimizer=optimizer).load_on(client) as loaded:
+        loaded(x)
+        found = loaded.weights()
+    net(x)["loss"].backward()
+    optimizer.step()
+    assert close(found["one"], net.one)
+    assert close(found["two"], net.two)
+
+
 @pytest.mark.parametrize(
     "name",
     ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "t5", "convnet"))],

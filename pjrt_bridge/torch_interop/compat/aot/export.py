@@ -228,10 +228,10 @@ def export_joint(
     It returns new values of arguments that the graph writes into, the graph's outputs, and the
     gradient of output `loss` for each argument that requires one.
     """
-    from torch._functorch.aot_autograd import aot_export_module
+    from torch._functorch import aot_autograd
 
-    with without_own_warnings(), plain_checks(), errors_unlogged():
-        joint, signature = aot_export_module(
+    with without_own_warnings(), plain_checks(), errors_unlogged(), _each_output_once(aot_autograd):
+        joint, signature = aot_autograd.aot_export_module(
             module,
             arguments,
             decompositions=decompositions(),
@@ -240,6 +240,41 @@ def export_joint(
         )
     assert isinstance(joint, fx.GraphModule)
     return joint, signature
+
+
+@contextmanager
+def _each_output_once(module: Any) -> Iterator[None]:
+    """Have torch name each gradient by a node of its own, also where two are the same.
+
+    Its signature (torch 2.13) finds the gradient of a parameter by the name of the node.
+
+    Args:
+        module: of torch, which makes signatures.
+    """
+    make = module.create_graph_signature
+
+    def signature(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        (end,) = joint.graph.find_nodes(op="output")
+        seen: set[fx.Node] = set()
+
+        def once(item: Any) -> Any:
+            if not isinstance(item, fx.Node) or item not in seen:
+                seen.add(item)
+                return item
+            with joint.graph.inserting_before(end):
+                copied = joint.graph.call_function(torch.ops.aten.clone.default, (item,))
+            copied.meta = dict(item.meta)
+            return copied
+
+        end.args = pytree.tree_map(once, end.args)
+        joint.recompile()
+        return make(joint, *args, **kwargs)
+
+    module.create_graph_signature = signature
+    try:
+        yield
+    finally:
+        module.create_graph_signature = make
 
 
 def promise_alike(graph: fx.Graph) -> None:
