@@ -284,11 +284,11 @@ def _gradients(one: Call, other: Call, random: bool) -> FoundDifferences:
     for name, theirs in other.gradients.items():
         ours = one.gradients.get(name)
         place = f"gradient of {name}"
-        # Autograd lays gradients out as it likes, and None stands for zeros.
-        if ours is None and theirs is not None and not bool(theirs.value.any()):
+        if (ours is None) != (theirs is None):
+            # Optimizers move what has a gradient of zeros.
+            yield "no gradient", place, "None" if ours is None else "one, not None"
             continue
-        if theirs is None and ours is not None and not bool(ours.value.any()):
-            continue
+        # Autograd lays gradients out as it likes.
         for kind, where, text in _leaf(place, ours, theirs, random, strided=False):
             if kind not in ("bits", "resizable"):
                 yield ("gradient" if kind == "value" else kind), where, text

@@ -18,6 +18,7 @@ _SILENT = frozenset(
     {
         "value",
         "gradient",
+        "no gradient",
         "shape",
         "dtype",
         "type",

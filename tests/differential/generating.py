@@ -99,7 +99,7 @@ def generate(seed: int, index: int) -> Program:
         _fail(draft)
     backward = ""
     if "arguments.requires_grad" in draft.features:
-        backward = rng.choice(["backward", "backward", "grad", "twice"])
+        backward = rng.choice(["backward", "part", "grad", "twice"])
         draft.features.add(f"backward.{backward}")
     afterwards: tuple[str, ...] = ()
     # Gradients that are computed after all calls need results that nobody wrote into.

@@ -77,7 +77,8 @@ class Program:
         parameters: of `f`, from the setup and the columns.
         body: of `f`.
         result: operands, nested in tuples, lists and dicts.
-        backward: how gradients are computed: empty, "backward", "grad", "twice" (all calls first).
+        backward: how gradients are computed: empty, "backward", "part" (of every other result),
+            "grad", "twice" (all calls first).
         afterwards: what the caller does with each result after a call, names in `using`.
         random: it draws numbers; values are not compared.
         where: seed and index.

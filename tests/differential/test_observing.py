@@ -194,6 +194,16 @@ def test_gradients_are_compared() -> None:
         assert "gradient" in _kinds(lambda x, w: w * 2, lambda x, w: w * 1 + w.detach(), how)
 
 
+def test_zeros_are_no_missing_gradient() -> None:
+    def alone(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x * 2 + torch.zeros(1, requires_grad=True)
+
+    def beside(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x * 2 + (w * 0).sum()
+
+    assert _kinds(alone, beside, "backward") == {"no gradient"}
+
+
 def test_what_cancels_within_an_operator_is_rounding() -> None:
     def f(x0: torch.Tensor) -> torch.Tensor:
         return nn.functional.layer_norm(x0, (2,))
