@@ -83,6 +83,7 @@ def pjrt(
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)
     compat.keep_own_backward(graph)
+    compiler.traced_from(graph)
     written = compat.WrittenArguments()
     leave = partial(compiler.leave_to_pytorch, graph, example_inputs, _OVERLAPPING)
     try:

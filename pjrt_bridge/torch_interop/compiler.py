@@ -64,12 +64,15 @@ class Compiler:
         self._static: frozenset[int] = frozenset()
         self._entrance: Before | None = None
         self._inputs = 0
-        self._undefined = compat.UndefinedGradients()
-        self._undefined_matter = False
+        self._undefined: compat.UndefinedGradients | None = None
+
+    def traced_from(self, graph: fx.GraphModule) -> None:
+        """Say which graph of Dynamo AOTAutograd is to trace."""
+        self._undefined = compat.UndefinedGradients(graph.graph)
 
     def noting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """What AOTAutograd made; backward knows which gradients are undefined, if that matters."""
-        return self._undefined.noting(compiled)
+        return compiled if self._undefined is None else self._undefined.noting(compiled)
 
     def entrance(self, compiled: Callable[..., Any], inputs: int) -> Callable[..., Any]:
         """The function that Dynamo's code is to call: AOTAutograd's, or a fast path before it.
@@ -101,9 +104,7 @@ class Compiler:
         check_sizes(graph.graph)
         compat.drop_traced_tokens(graph.graph)
         compat.renew_views(graph.graph)
-        paths = None
         if kind == "backward":
-            paths = compat.GradientPaths.of(graph.graph)
             number_gradients(graph.graph)
             take_as_saved(graph.graph, example_inputs)
             static = compat.saved_inputs(graph.graph, self._static)
@@ -114,7 +115,7 @@ class Compiler:
                 static -= compat.parts_of_subclasses(graph.graph)
             self._static = static
             compat.donate_nothing()
-            if self._undefined_matter:
+            if self._undefined is not None and self._undefined.matter:
                 self._undefined.results = compat.differentiated_results()
         returned = compat.returned(kind)
         results = graph.graph.output_node().args[0]
@@ -152,10 +153,12 @@ class Compiler:
             ):
                 self._entrance = compiled.fast_path()
         made = compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
-        if paths is None:
+        if kind != "backward":
             return made
         made = compat.unless_batched(made, graph)
-        return compat.boxed(self._undefined.backward(made, paths)) if paths.matter else made
+        if self._undefined is None or self._undefined.results is None:
+            return made
+        return compat.boxed(self._undefined.backward(made))
 
     def leave_to_pytorch(
         self, graph: fx.GraphModule, inputs: Sequence[Any], reason: FallbackReason
@@ -185,8 +188,8 @@ class Compiler:
 
     def prepare_joint(self, graph: fx.GraphModule) -> None:
         """Rewrite a joint graph in place, before it is divided into forward and backward."""
-        # Backward may be compiled when it is first called.
-        self._undefined_matter = compat.GradientPaths.of(graph.graph).matter
+        if self._undefined is not None:
+            self._undefined.look_at(graph.graph)
         context = PassContext(
             "joint",
             keeps=self._options.wants_on_host,

@@ -18,7 +18,6 @@ _SILENT = frozenset(
     {
         "value",
         "gradient",
-        "no gradient",
         "shape",
         "dtype",
         "type",

@@ -47,10 +47,7 @@ from pjrt_bridge.torch_interop.compat.aot.overlapping import (
 from pjrt_bridge.torch_interop.compat.aot.own_backward import keep_own_backward
 from pjrt_bridge.torch_interop.compat.aot.pure_functions import export_divided, export_plain
 from pjrt_bridge.torch_interop.compat.aot.tracing import errors_unlogged
-from pjrt_bridge.torch_interop.compat.aot.undefined_gradients import (
-    GradientPaths,
-    UndefinedGradients,
-)
+from pjrt_bridge.torch_interop.compat.aot.undefined_gradients import UndefinedGradients
 from pjrt_bridge.torch_interop.compat.capture.dynamo import (
     compile_id,
     division,
@@ -169,7 +166,6 @@ __all__ = [
     "OWN_NAMESPACE",
     "POSITIONS",
     "FakeTensor",
-    "GradientPaths",
     "HigherOrderOperator",
     "OpOverload",
     "OverlappingArguments",

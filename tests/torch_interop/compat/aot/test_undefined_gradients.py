@@ -48,6 +48,11 @@ def _broken(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Any:
     return y.sin(), z.cos(), y + c
 
 
+def _without_slope(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Any:
+    """Autograd gives zeros for `b` where the first result is used."""
+    return a + b.round(), b * x, torch.where(x > 100, c, a)
+
+
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     _apart,
     _partly,
@@ -55,6 +60,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     _given_back,
     _written,
     _broken,
+    _without_slope,
 )
 
 
@@ -114,6 +120,25 @@ def test_what_another_compiled_function_gave_is_not_taken_for_a_result() -> None
             outcomes.append([item.grad for item in (*leaves, *others)])
         assert [item is None for item in outcomes[0]] == [item is None for item in outcomes[1]]
         torch.testing.assert_close(*outcomes)
+
+
+def test_hooks_are_given_zeros() -> None:
+    """As by PyTorch's own backends: in eager mode they are not called."""
+    leaves = [torch.ones(4, requires_grad=at > 0) for at in range(LEAVES)]
+    given: list[Tensor] = []
+
+    def hook(gradient: Tensor) -> Tensor:
+        given.append(gradient)
+        return gradient + 1
+
+    on_device = torch.compile(_apart, backend="pjrt")
+    before, between = leaves[2], leaves[3] * 1
+    before.register_hook(hook)
+    results = on_device(leaves[0], leaves[1], before, between)
+    between.register_hook(hook)
+    results[0].sum().backward()
+    assert [item.tolist() for item in given] == [[0.0] * 4] * 2
+    assert [leaf.grad.sum().item() for leaf in leaves[1:]] == [4.0, 4.0, 4.0]  # type: ignore[union-attr]
 
 
 class Heads(nn.Module):
