@@ -110,6 +110,8 @@ def pjrt(
     except compat.OverlappingArguments:
         return leave()
     compiled = compiler.noting(compiled)
+    if written.merged:
+        compiled = compat.of_merged_arguments(compiled)
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
     compiled = compat.marked(compiled)

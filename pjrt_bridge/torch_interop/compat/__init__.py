@@ -46,6 +46,7 @@ from pjrt_bridge.torch_interop.compat.aot.overlapping import (
 )
 from pjrt_bridge.torch_interop.compat.aot.own_backward import keep_own_backward
 from pjrt_bridge.torch_interop.compat.aot.pure_functions import export_divided, export_plain
+from pjrt_bridge.torch_interop.compat.aot.repeated_views import of_merged_arguments
 from pjrt_bridge.torch_interop.compat.aot.tracing import errors_unlogged
 from pjrt_bridge.torch_interop.compat.aot.undefined_gradients import UndefinedGradients
 from pjrt_bridge.torch_interop.compat.capture.dynamo import (
@@ -242,6 +243,7 @@ __all__ = [
     "may_fuse_attention",
     "name_of",
     "not_traced",
+    "of_merged_arguments",
     "one_attention",
     "operator",
     "operator_name",

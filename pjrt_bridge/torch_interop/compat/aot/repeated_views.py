@@ -4,7 +4,8 @@ AOTAutograd (torch 2.13) makes such a result anew: it repeats the views on the a
 `as_strided` of it with the result's strides. Both go wrong without a word:
 
 - Of arguments in one memory, one of which the graph writes into, it makes one tensor. It repeats
-  the views of another argument on that tensor, which begins elsewhere.
+  the views of another argument on that tensor, which begins elsewhere and has other dimensions.
+  A view that the tensor does not have may end the process.
 - Strides count elements of another size than the argument's where the result has another type.
 
 What a graph gives lies in the argument's memory already. Where what was made does not lie in the
@@ -13,6 +14,7 @@ same place, that is the result.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -35,14 +37,33 @@ def keep_places_of_views() -> None:
     wrappers.gen_alias_from_base = aliased
 
 
+_calls = threading.local()
+
+
+def of_merged_arguments(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled graph whose arguments AOTAutograd made one tensor of: no view is repeated."""
+
+    def call(*args: Any) -> Any:
+        before = getattr(_calls, "merged", False)
+        _calls.merged = True
+        try:
+            return compiled(*args)
+        finally:
+            _calls.merged = before
+
+    return call
+
+
 def _at_its_place(
     repeat: Callable[..., Any], argument: Any, result: Any, grad: bool, *args: Any, **kwargs: Any
 ) -> Any:
-    try:
-        made = repeat(argument, result, grad, *args, **kwargs)
-    except (AssertionError, IndexError, RuntimeError):
-        # The views are not those of this tensor.
-        made = None
+    made = None
+    if not getattr(_calls, "merged", False):
+        try:
+            made = repeat(argument, result, grad, *args, **kwargs)
+        except (AssertionError, IndexError, RuntimeError):
+            # The views are not those of this tensor.
+            made = None
     if made is not None and _is_same_place(made, result):
         return made
     if argument.dtype is not result.dtype or result.is_conj() or result.is_neg():

@@ -126,3 +126,23 @@ def test_results_are_the_arguments_that_were_written(is_trained: bool) -> None:
             (first.sum() + (second * third).sum()).backward()
         sides.append((first, second, third, memory, leaf.grad))
     torch.testing.assert_close(*sides)
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_views_that_the_merged_tensor_does_not_have() -> None:
+    """AOTAutograd would repeat `unbind` on a tensor with fewer elements there, which is a crash."""
+
+    def function(written: Tensor, windows: Tensor, x: Tensor) -> Any:
+        written.mul_(written)
+        x.sub_(1)
+        return windows.unbind(-2)
+
+    sides = []
+    for run in (torch.compile(function, backend="pjrt"), function):
+        memory = torch.arange(36.0).view(3, 3, 4)
+        x = memory[:-1]
+        windows = x.unfold(0, 2, 2)
+        parts = run(windows, windows, x)
+        assert all(part.untyped_storage().data_ptr() == memory.data_ptr() for part in parts)
+        sides.append((parts, memory))
+    torch.testing.assert_close(*sides)
