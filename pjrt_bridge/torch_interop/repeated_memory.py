@@ -32,7 +32,7 @@ def repeats(tensor: Any) -> bool:
 
 
 def share_memory(one: Any, other: Any) -> bool:
-    """Whether two fake tensors may have an element in one place.
+    """Whether two tensors, fake or not, may have an element in one place.
 
     Of symbolic sizes only the memory is compared, and not which part of it each has.
     """

@@ -2,7 +2,7 @@
 
 An oracle is a second run of the program, without the bridge (`oracles.py`). A difference that it
 shows as well is PyTorch's own. Of exceptions and layouts no more is said. Results that are wrong
-without a word remain a finding, of the severity "shared": the user of the bridge gets them.
+without an exception remain a finding, of the severity "shared": users of the bridge get them.
 """
 
 from __future__ import annotations

@@ -208,10 +208,11 @@ class Judge:
             ]
             wrong = said.own
             # PyTorch's kernels and its compiler are free to read before or after they write.
-            torches = said.shared if self._did.in_order else []
-            shared += [] if self._did.in_order else said.shared
+            if not self._did.in_order:
+                shared += said.shared
+                continue
             self.answer.torches += [
-                f"in order: {item.kind}: {mode.name} {item}" for item in torches
+                f"in order: {item.kind}: {mode.name} {item}" for item in said.shared
             ]
         return [*wrong, *shared]
 

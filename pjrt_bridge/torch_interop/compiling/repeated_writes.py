@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -80,15 +81,16 @@ def _is_in_turn(node: fx.Node) -> bool:
     lists = [
         item for item in (*node.args, *node.kwargs.values()) if isinstance(item, (list, tuple))
     ]
-    given = [(at, one) for item in lists for at, one in enumerate(item) if isinstance(one, fx.Node)]
-    written = (
-        [item for item in enumerate(lists[0]) if isinstance(item[1], fx.Node)] if lists else []
-    )
     return any(
         at < place and share_memory(_value(one), _value(other))
-        for at, one in written
-        for place, other in given
+        for at, one in _placed(lists[:1])
+        for place, other in _placed(lists)
     )
+
+
+def _placed(lists: Sequence[Sequence[Any]]) -> list[tuple[int, fx.Node]]:
+    """The nodes in some lists, with their places there."""
+    return [(at, one) for item in lists for at, one in enumerate(item) if isinstance(one, fx.Node)]
 
 
 def _is_repeated(node: fx.Node) -> bool:

@@ -84,7 +84,7 @@ _DIFFERENTIATED = (
     OutputType.unsafe_view_alias,
     OutputType.custom_function_view,
 )
-"""How results have to be made for their gradients to be the node's."""
+"""Types of results whose gradients autograd gives to the node."""
 
 
 def results_of_their_own() -> tuple[int, ...]:

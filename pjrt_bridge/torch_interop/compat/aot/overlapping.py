@@ -134,7 +134,7 @@ def returned_as_given(
     inputs = graph.graph.find_nodes(op="placeholder")
     if written.count != len(inputs):
         return compiled
-    # What is written in place is the tensor that it is written into, in Dynamo's eyes, too.
+    # Dynamo has one fake tensor for an argument and for what a write in place gives.
     examples = {id(inputs[at].meta.get("example_value")): at for at in written.merged}
     (end,) = graph.graph.find_nodes(op="output")
     found = [

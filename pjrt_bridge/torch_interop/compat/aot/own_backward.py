@@ -1,4 +1,4 @@
-"""Results that are views, whose gradients do not pass as those of a view do.
+"""Results that are views, with a hook or a backward function of the user's on their way.
 
 AOTAutograd makes a result anew, outside of the compiled function, where it is a view of an argument
 or of another result: it repeats the view. Gradients then pass through that view alone. Where the

@@ -57,7 +57,7 @@ class UndefinedGradients:
             made[node] = found
         outputs = pytree.tree_leaves(joint.output_node().args)
         every = (1 << len(given)) - 1
-        # Derivatives that are zero everywhere are no part of the graph, but of autograd's.
+        # Autograd has paths whose derivative is zero, which the traced graph leaves out.
         own = [getattr(_output_of(node), "idx", None) for node in given]
         if self._inputs != len(inputs) - len(given):
             return
